@@ -1,13 +1,13 @@
 //! Interface names and indexes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{NetlinkError, RouteSocket};
 
 /// Snapshot of the names and indexes of all interfaces.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
-    by_index: BTreeMap<u32, String>,
+    by_index: Arc<BTreeMap<u32, String>>,
 }
 
 impl Names {
@@ -23,10 +23,19 @@ impl Names {
     }
 }
 
+impl FromIterator<(u32, String)> for Names {
+    fn from_iter<I: IntoIterator<Item = (u32, String)>>(interfaces: I) -> Self {
+        Self { by_index: Arc::new(interfaces.into_iter().collect()) }
+    }
+}
+
 impl RouteSocket {
+    /// Of now, or those that [`carriers`](Self::carriers) read last.
     pub(crate) fn names(&mut self) -> Result<Names, NetlinkError> {
+        if let Some(names) = &self.names {
+            return Ok(names.clone());
+        }
         let interfaces = self.interfaces()?;
-        let by_index = interfaces.into_iter().map(|interface| (interface.index, interface.name)).collect();
-        Ok(Names { by_index })
+        Ok(interfaces.into_iter().map(|interface| (interface.index, interface.name)).collect())
     }
 }

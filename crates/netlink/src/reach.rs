@@ -20,10 +20,13 @@ pub struct Carrier {
     pub index: u32,
     /// Interface and link are up (`IFF_RUNNING`, netdevice(7)).
     pub running: bool,
+    /// MTU in bytes.
+    pub mtu_bytes: u32,
 }
 
 impl RouteSocket {
-    /// Every interface by name.
+    /// Every interface by name. Until the next call this socket knows interfaces by these names: whoever asks for them
+    /// again and again has them listed once each time.
     pub fn carriers(&mut self) -> Result<BTreeMap<String, Carrier>, NetlinkError> {
         let query = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let replies = self.dump(query, || "list interfaces".to_owned())?;
@@ -31,7 +34,10 @@ impl RouteSocket {
             RouteNetlinkMessage::NewLink(message) => Some(message),
             _ => None,
         };
-        Ok(replies.into_iter().filter_map(read).filter_map(carrier).collect())
+        let found: BTreeMap<String, Carrier> =
+            replies.into_iter().filter_map(read).filter_map(carrier).collect();
+        self.names = Some(found.iter().map(|(name, carrier)| (carrier.index, name.clone())).collect());
+        Ok(found)
     }
 
     /// Makes the kernel resolve a neighbour, or confirm a known one, as if a packet were to be sent to it (`NTF_USE`);
@@ -69,10 +75,15 @@ impl RouteSocket {
 fn carrier(message: LinkMessage) -> Option<(String, Carrier)> {
     let running = message.header.flags.contains(LinkFlags::Up | LinkFlags::Running);
     let index = message.header.index;
-    message.attributes.into_iter().find_map(|attribute| match attribute {
-        LinkAttribute::IfName(name) => Some((name, Carrier { index, running })),
-        _ => None,
-    })
+    let (mut name, mut mtu_bytes) = (None, 0);
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(found) => name = Some(found),
+            LinkAttribute::Mtu(found) => mtu_bytes = found,
+            _ => {}
+        }
+    }
+    Some((name?, Carrier { index, running, mtu_bytes }))
 }
 
 #[cfg(test)]

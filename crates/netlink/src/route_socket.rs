@@ -8,7 +8,10 @@ use netlink_packet_core::{
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use crate::refusal::{Refusal, request_explanations};
+use crate::{
+    names::Names,
+    refusal::{Refusal, request_explanations},
+};
 
 /// Maximum attempts at a dump that changed while the kernel wrote it.
 const DUMP_COUNT: usize = 20;
@@ -75,6 +78,8 @@ impl NetlinkError {
 pub struct RouteSocket {
     socket: Socket,
     sequence: u32,
+    /// Kept between requests by a user that reads them again and again.
+    pub(crate) names: Option<Names>,
 }
 
 impl RouteSocket {
@@ -85,7 +90,7 @@ impl RouteSocket {
         socket.bind_auto().map_err(fail("bind"))?;
         socket.connect(&SocketAddr::new(0, 0)).map_err(fail("connect to the kernel"))?;
         request_explanations(&mut socket);
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, names: None })
     }
 
     /// Sends a change and waits for its acknowledgement. `flags` are `NLM_F_CREATE` and the like; `action`
@@ -126,6 +131,20 @@ impl RouteSocket {
             }
         }
         Err(NetlinkError::Refused { action: action(), source: Refusal::of(rustix::io::Errno::INTR) })
+    }
+
+    /// A dump of which the kernel leaves out what does not match the header of the request (`NETLINK_GET_STRICT_CHK`,
+    /// Linux 4.20).
+    pub(crate) fn dump_matching<M: Message>(
+        &mut self,
+        message: M,
+        action: impl FnOnce() -> String,
+    ) -> Result<Vec<M>, NetlinkError> {
+        let fail = |source| NetlinkError::Socket { step: "have dumps filtered", source };
+        self.socket.set_netlink_get_strict_chk(true).map_err(fail)?;
+        let replies = self.dump(message, action);
+        self.socket.set_netlink_get_strict_chk(false).map_err(fail)?;
+        replies
     }
 
     fn exchange<M: Message>(&mut self, message: M, flags: u16) -> Result<Replies<M>, NetlinkError> {

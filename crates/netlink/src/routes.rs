@@ -73,6 +73,22 @@ impl RouteSocket {
         Ok(replies.into_iter().filter_map(read).collect())
     }
 
+    /// The same of one owner and family; the kernel leaves out the others, of which a router has many.
+    pub fn routes_of(&mut self, protocol: u8, ipv6: bool) -> Result<Vec<LiveRoute>, NetlinkError> {
+        let names = self.names()?;
+        let mut message = RouteMessage::default();
+        message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        message.header.protocol = RouteProtocol::from(protocol);
+        let query = RouteNetlinkMessage::GetRoute(message);
+        let replies = self.dump_matching(query, || format!("list routes of protocol {protocol}"))?;
+        let read = |reply| match reply {
+            RouteNetlinkMessage::NewRoute(message) => read(&message, &names),
+            _ => None,
+        };
+        let found = replies.into_iter().filter_map(read);
+        Ok(found.filter(|route| route.entry.protocol == protocol).collect())
+    }
+
     /// Adds a route, or with `replace` replaces the one with the same destination, table and metric
     /// atomically.
     pub fn set_route(&mut self, route: &RouteEntry, replace: bool) -> Result<(), NetlinkError> {

@@ -99,7 +99,7 @@ pub enum WatchEventKind {
         #[serde(flatten)]
         path: NetworkPath,
     },
-    /// A remote host does not respond through any gateway; another is probed instead.
+    /// Another remote host is probed instead of one.
     TargetChanged {
         /// The path.
         #[serde(flatten)]
@@ -108,6 +108,9 @@ pub enum WatchEventKind {
         from: IpAddr,
         /// The target probed instead.
         to: IpAddr,
+        /// Cause.
+        #[serde(default)]
+        reason: TargetReason,
     },
     /// An operator drained a gateway.
     Drained {
@@ -230,6 +233,10 @@ pub enum OutReason {
     NoTcp,
     /// It forwards TCP and not UDP.
     NoUdp,
+    /// It forwards small packets and not those as large as the path takes.
+    NoLarge,
+    /// It does not forward the packets of some ports.
+    SomePorts,
     /// The own interface to it is down.
     LinkDown,
     /// An operator drained it.
@@ -247,11 +254,24 @@ impl fmt::Display for OutReason {
             Self::Loss => "it loses more of the probes than it may",
             Self::NoTcp => "it forwards UDP and not TCP",
             Self::NoUdp => "it forwards TCP and not UDP",
+            Self::NoLarge => "it forwards small packets and not large ones",
+            Self::SomePorts => "it drops the packets of some ports",
             Self::LinkDown => "the own interface to it is down",
             Self::Drained => "drained by an operator",
             Self::FoundOut => "it was out when the watch began",
         })
     }
+}
+
+/// Reason for probing another remote host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TargetReason {
+    /// It does not respond through any gateway.
+    #[default]
+    Silent,
+    /// No watch runs there, and one does on the other.
+    NoWatch,
 }
 
 /// Neighbour table state of a gateway.
@@ -313,6 +333,15 @@ pub struct PathStatus {
     /// Some remote host responds to TCP probes, so that TCP is judged too.
     #[serde(default, rename = "tcp_heard", skip_serializing_if = "Option::is_none")]
     pub tcp_reachable: Option<bool>,
+    /// Remote hosts that respond to TCP probes; with fewer than two, TCP is judged by one host or not at all.
+    #[serde(default)]
+    pub tcp_target_count: u32,
+    /// Remote hosts that respond to large probes.
+    #[serde(default)]
+    pub large_target_count: u32,
+    /// Size of a large probe in bytes of layer 3: that of the largest packet of the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub large_bytes: Option<u32>,
     /// The resilient group by which established flows go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupStatus>,

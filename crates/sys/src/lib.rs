@@ -4,6 +4,7 @@
 
 pub mod affinity;
 pub mod connect;
+pub mod datagram_batch;
 pub mod document;
 pub mod ethtool;
 pub mod file;

@@ -41,39 +41,77 @@ impl LinkSender {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Sends one IP packet, header included, to a link-layer address. `ether_type` is
+    /// Sends packets by as few system calls as possible (`sendmmsg(2)`); returns how many were sent. One that the
+    /// kernel rejects is left out, for example one longer than the MTU of its interface.
+    pub fn send(&self, packets: &[LinkPacket]) -> usize {
+        let mut names: Vec<LinkName> = packets.iter().map(LinkPacket::name).collect();
+        let parts = packets.iter().map(|packet| libc::iovec {
+            // The kernel only reads it.
+            iov_base: packet.bytes.as_ptr().cast_mut().cast(),
+            iov_len: packet.bytes.len(),
+        });
+        let mut parts: Vec<libc::iovec> = parts.collect();
+        let messages = names.iter_mut().zip(&mut parts).map(|(name, part)| {
+            // SAFETY: an all-zero `mmsghdr` is valid; it is plain data.
+            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+            message.msg_hdr.msg_name = (&raw mut *name).cast();
+            message.msg_hdr.msg_namelen = mem::size_of::<LinkName>() as libc::socklen_t;
+            message.msg_hdr.msg_iov = &raw mut *part;
+            message.msg_hdr.msg_iovlen = 1;
+            message
+        });
+        let mut messages: Vec<libc::mmsghdr> = messages.collect();
+        let (mut sent_count, mut at) = (0, 0);
+        while at < messages.len() {
+            let rest = &mut messages[at..];
+            // SAFETY: each message refers to a name, a part and octets that live until the end of this function
+            // and that no vector moves; the kernel writes `msg_len` of `rest.len()` messages and reads the others.
+            // `LinkName` begins as `sockaddr_ll` does.
+            let sent = unsafe {
+                libc::sendmmsg(self.0.as_raw_fd(), rest.as_mut_ptr(), rest.len() as libc::c_uint, 0)
+            };
+            match usize::try_from(sent) {
+                Ok(count) if count > 0 => {
+                    sent_count += count;
+                    at += count;
+                }
+                // The first one was rejected.
+                _ => at += 1,
+            }
+        }
+        sent_count
+    }
+}
+
+/// An IP packet for a link-layer address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkPacket {
+    /// Index of the interface.
+    pub interface_index: u32,
     /// 0x0800 for IPv4 and 0x86dd for IPv6.
-    pub fn send(
-        &self,
-        interface_index: u32,
-        ether_type: u16,
-        link_address: &[u8],
-        packet: &[u8],
-    ) -> io::Result<()> {
-        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
-        let mut name = LinkName {
+    pub ether_type: u16,
+    /// Link-layer address of the receiver.
+    pub link_address: Vec<u8>,
+    /// The packet, header included.
+    pub bytes: Vec<u8>,
+}
+
+impl LinkPacket {
+    /// Its destination. One with an address or index that no interface has is rejected by the kernel.
+    fn name(&self) -> LinkName {
+        let mut address = [0; MAX_ADDRESS_BYTES];
+        let length = self.link_address.len().min(MAX_ADDRESS_BYTES);
+        address[..length].copy_from_slice(&self.link_address[..length]);
+        let is_too_long = self.link_address.len() > MAX_ADDRESS_BYTES;
+        LinkName {
             family: libc::AF_PACKET as u16,
-            protocol: ether_type.to_be(),
-            interface_index: i32::try_from(interface_index).map_err(|_| invalid())?,
+            protocol: self.ether_type.to_be(),
+            interface_index: if is_too_long { -1 } else { i32::try_from(self.interface_index).unwrap_or(-1) },
             hardware_type: 0,
             packet_type: 0,
-            address_length: u8::try_from(link_address.len()).map_err(|_| invalid())?,
-            address: [0; MAX_ADDRESS_BYTES],
-        };
-        name.address.get_mut(..link_address.len()).ok_or_else(invalid)?.copy_from_slice(link_address);
-        // SAFETY: `packet` and `name` are live and the kernel only reads them;
-        // `LinkName` begins as `sockaddr_ll` does.
-        let sent = unsafe {
-            libc::sendto(
-                self.0.as_raw_fd(),
-                packet.as_ptr().cast(),
-                packet.len(),
-                0,
-                (&raw const name).cast(),
-                mem::size_of::<LinkName>() as libc::socklen_t,
-            )
-        };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+            address_length: length as u8,
+            address,
+        }
     }
 }
 
@@ -110,11 +148,17 @@ mod tests {
             let folded = (sum & 0xffff) + (sum >> 16);
             packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
             let sender = LinkSender::open().expect("CAP_NET_RAW");
-            sender.send(1, 0x0800, &[0; 6], &packet).expect("sent");
+            let packet = |link_address: Vec<u8>| LinkPacket {
+                interface_index: 1,
+                ether_type: 0x0800,
+                link_address,
+                bytes: packet.clone(),
+            };
+            // Those that are rejected do not keep the others.
+            assert_eq!(sender.send(&[packet(vec![0; 40]), packet(vec![0; 6]), packet(vec![0; 40])]), 1);
             let mut buffer = [0; 16];
             let (length, from) = receiver.recv_from(&mut buffer).expect("received");
             assert_eq!((&buffer[..length], from.port()), (&b"ping"[..], 7117));
-            assert!(sender.send(1, 0x0800, &[0; 40], &packet).is_err());
         })
         .expect("entered");
     }

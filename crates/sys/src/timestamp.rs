@@ -46,6 +46,8 @@ pub enum PathMtu {
     /// Never fragmented, and the MTU learned from ICMP is ignored: every size up to the interface's MTU is
     /// sent (`IP_PMTUDISC_PROBE`).
     Probe,
+    /// The same, and the kernel learns nothing from ICMP errors about such packets (`IP_PMTUDISC_INTERFACE`).
+    Interface,
 }
 
 /// A received packet and its ancillary data.
@@ -165,6 +167,7 @@ pub fn set_path_mtu(socket: impl AsFd, family: Family, how: PathMtu) -> io::Resu
     let value = match how {
         PathMtu::Fragment => libc::IP_PMTUDISC_DONT,
         PathMtu::Probe => libc::IP_PMTUDISC_PROBE,
+        PathMtu::Interface => libc::IP_PMTUDISC_INTERFACE,
     };
     set_option(socket.as_fd(), level, name, value)
 }

@@ -8,53 +8,17 @@ use clearstream_schema::{
     watch::{GatewayCounts, NeighbourState, OutReason},
 };
 
-use super::loss::LossWindow;
+use super::{
+    loss::LossWindow,
+    probe_kind::{ProbeClass, ProbeKind, Transport},
+    streaks::{Streak, Streaks},
+};
 
 /// A gateway that fails within this time after its return waits twice as long for
 /// the next return (flap damping).
 const FLAP_MEMORY: Duration = Duration::from_secs(60);
 /// Maximum number of doublings of the wait.
 const MOST_DOUBLINGS: u32 = 6;
-
-/// Transport protocol of a probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transport {
-    /// A UDP datagram.
-    Udp,
-    /// A TCP segment.
-    Tcp,
-}
-
-/// Consecutive lost rounds since the last reply.
-#[derive(Debug, Clone, Default)]
-struct Streak {
-    failures: u32,
-    targets: Vec<usize>,
-    last_success: Option<u64>,
-}
-
-impl Streak {
-    fn succeeded(&mut self, round: u64) {
-        self.last_success = self.last_success.max(Some(round));
-        self.failures = 0;
-        self.targets.clear();
-    }
-
-    fn failed(&mut self, round: u64, target: usize) {
-        // A later reply outweighs an earlier loss.
-        if self.last_success.is_none_or(|success| success < round) {
-            self.failures = self.failures.saturating_add(1);
-            if !self.targets.contains(&target) {
-                self.targets.push(target);
-            }
-        }
-    }
-
-    /// Losses to a single target are not enough, unless only one responds.
-    fn is_enough(&self, failures: u32, responding_targets: usize) -> bool {
-        self.failures >= failures && self.targets.len() >= responding_targets.min(2)
-    }
-}
 
 /// A round through a gateway that ended.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +27,30 @@ pub(super) struct RoundEnd {
     pub(super) number: u64,
     /// Target: index among the current ones.
     pub(super) target: usize,
-    /// Transport protocol.
-    pub(super) transport: Transport,
+    /// What was sent.
+    pub(super) kind: ProbeKind,
+}
+
+/// Numbers of targets that respond: losses to one of several prove nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Responding {
+    /// To anything.
+    pub(super) any: usize,
+    /// To each class.
+    pub(super) classes: [usize; ProbeClass::ALL.len()],
+}
+
+impl Responding {
+    /// To TCP.
+    pub(super) fn tcp(&self) -> usize {
+        self.classes[ProbeClass { transport: Transport::Tcp, large: false }.index()]
+    }
+
+    /// To large packets.
+    pub(super) fn large(&self) -> usize {
+        let large = ProbeClass::ALL.iter().filter(|class| class.large);
+        large.map(|class| self.classes[class.index()]).max().unwrap_or(0)
+    }
 }
 
 /// Health of one gateway on one path.
@@ -83,10 +69,7 @@ pub(super) struct GatewayHealth {
     /// Cause of its withdrawal.
     pub(super) reason: Option<OutReason>,
     pub(super) counts: GatewayCounts,
-    // All rounds, those by UDP and those by TCP.
-    any: Streak,
-    udp: Streak,
-    tcp: Streak,
+    streaks: Streaks,
     consecutive_replies: u32,
     pub(super) loss: LossWindow,
     doublings: u32,
@@ -103,9 +86,7 @@ impl GatewayHealth {
             session_up: None,
             reason: (!member).then_some(OutReason::FoundOut),
             counts: GatewayCounts::default(),
-            any: Streak::default(),
-            udp: Streak::default(),
-            tcp: Streak::default(),
+            streaks: Streaks::default(),
             consecutive_replies: 0,
             loss: LossWindow::default(),
             doublings: 0,
@@ -113,18 +94,23 @@ impl GatewayHealth {
         }
     }
 
-    /// A reply of this round arrived, in time or late: the gateway forwards.
-    pub(super) fn alive(&mut self, round: u64, transport: Transport) {
-        self.any.succeeded(round);
-        self.streak(transport).succeeded(round);
+    /// A probe was sent through it.
+    pub(super) fn sent(&mut self, kind: ProbeKind) {
+        self.counts.sent_count += 1;
+        self.counts.tcp_sent_count += u64::from(kind.class.transport == Transport::Tcp);
+    }
+
+    /// A reply of a round that has ended arrived: the gateway forwards.
+    pub(super) fn alive(&mut self, round: u64, kind: ProbeKind) {
+        self.streaks.succeeded(round, kind);
         self.loss.found(round);
     }
 
     /// A round ended with a reply.
     pub(super) fn succeeded(&mut self, round: &RoundEnd, settings: &WatchSettings) {
-        self.alive(round.number, round.transport);
+        self.streaks.succeeded(round.number, round.kind);
         self.counts.answered_count += 1;
-        self.counts.tcp_answered_count += u64::from(round.transport == Transport::Tcp);
+        self.counts.tcp_answered_count += u64::from(round.kind.class.transport == Transport::Tcp);
         self.consecutive_replies = self.consecutive_replies.saturating_add(1);
         self.loss.push(round.number, round.target, false, settings);
     }
@@ -135,51 +121,74 @@ impl GatewayHealth {
         self.counts.lost_count += 1;
         self.consecutive_replies = 0;
         self.loss.push(round.number, round.target, true, settings);
-        self.any.failed(round.number, round.target);
-        self.streak(round.transport).failed(round.number, round.target);
+        self.streaks.failed(round.number, round.kind, round.target);
     }
 
-    fn streak(&mut self, transport: Transport) -> &mut Streak {
-        match transport {
-            Transport::Udp => &mut self.udp,
-            Transport::Tcp => &mut self.tcp,
-        }
+    /// No remote host replies to a class any more.
+    pub(super) fn forget(&mut self, class: ProbeClass) {
+        self.streaks.forget(class);
     }
 
-    /// The latest round, of some transport, failed.
+    /// The latest round, of some kind, failed.
     pub(super) fn is_suspect(&self) -> bool {
-        self.any.failures > 0 || self.udp.failures > 0 || self.tcp.failures > 0
+        self.streaks.has_failed()
     }
 
-    /// At least `count` consecutive rounds had replies, the latest one too.
-    pub(super) fn has_consecutive_replies(&self, count: u32) -> bool {
-        !self.is_suspect() && self.consecutive_replies >= count.max(1)
+    /// The kind that failed most often in a row, if any did.
+    pub(super) fn worst(&self) -> Option<(ProbeClass, Option<u8>)> {
+        self.streaks.worst()
+    }
+
+    /// It carried at least `count` consecutive rounds, the latest one too, and small ones by both transports.
+    pub(super) fn responds(&self, count: u32) -> bool {
+        let small = ProbeClass::ALL.iter().filter(|class| !class.large);
+        let has_failed = small.map(|class| self.streaks.class(*class)).any(Streak::has_failed);
+        !self.streaks.any.has_failed() && !has_failed && self.consecutive_replies >= count.max(1)
     }
 
     /// Fault for which it is to be withdrawn. Losses to a single target are not
-    /// enough, unless `responding_targets` is 1.
-    pub(super) fn fault(&self, settings: &WatchSettings, responding_targets: usize) -> Option<OutReason> {
+    /// enough, unless no other responds to such probes.
+    pub(super) fn fault(&self, settings: &WatchSettings, responding: &Responding) -> Option<OutReason> {
         if !self.link_up {
             return Some(OutReason::LinkDown);
         }
-        if self.any.failures > 0 && self.neighbour == NeighbourState::Failed {
+        if !self.is_suspect() {
+            return None;
+        }
+        let any = &self.streaks.any;
+        if any.has_failed() && self.neighbour == NeighbourState::Failed {
             return Some(OutReason::NoNeighbour);
         }
-        if self.any.failures > 0 && self.session_up == Some(false) {
+        if any.has_failed() && self.session_up == Some(false) {
             return Some(OutReason::SessionDown);
         }
         let down_count = settings.down_count.max(1);
-        // Replies by the other transport do not end such a streak, and one short
+        if any.is_enough(down_count, responding.any) {
+            return Some(OutReason::NoAnswer);
+        }
+        // Replies by another kind do not end such a streak, and one short
         // loss affects several probes of a suspect gateway: twice the number.
         let of_one = down_count.saturating_mul(2);
-        let streaks = [
-            (&self.any, down_count, OutReason::NoAnswer),
-            (&self.tcp, of_one, OutReason::NoTcp),
-            (&self.udp, of_one, OutReason::NoUdp),
-        ];
-        let faulty =
-            streaks.iter().find(|(streak, failures, _)| streak.is_enough(*failures, responding_targets));
-        faulty.map(|(.., reason)| *reason)
+        let count = |class: ProbeClass| responding.classes[class.index()];
+        let is_enough = |class: &&ProbeClass| self.streaks.class(**class).is_enough(of_one, count(**class));
+        let without = |class: &ProbeClass| match class.transport {
+            Transport::Tcp => OutReason::NoTcp,
+            Transport::Udp => OutReason::NoUdp,
+        };
+        // TCP first, without which nothing else matters.
+        let (small, large): (Vec<&ProbeClass>, Vec<&ProbeClass>) =
+            ProbeClass::ALL.iter().rev().partition(|class| !class.large);
+        if let Some(class) = small.iter().copied().find(is_enough) {
+            return Some(without(class));
+        }
+        if let Some(class) = large.into_iter().find(is_enough) {
+            let is_size = !self.streaks.class(class.small()).has_failed();
+            return Some(if is_size { OutReason::NoLarge } else { without(class) });
+        }
+        let of_ports = |class: &&ProbeClass| {
+            self.streaks.ports(**class).iter().any(|port| port.is_enough(of_one, count(**class)))
+        };
+        small.iter().copied().find(of_ports).map(|_| OutReason::SomePorts)
     }
 
     /// It loses more than the limit. Three times the median loss of the other
@@ -202,7 +211,7 @@ impl GatewayHealth {
     /// It has responded for long enough to be restored.
     pub(super) fn is_well(&self, settings: &WatchSettings) -> bool {
         let clean = self.reason != Some(OutReason::Loss) || self.loss.is_clean(settings);
-        self.link_up && clean && self.has_consecutive_replies(self.required_replies(settings))
+        self.link_up && clean && !self.is_suspect() && self.responds(self.required_replies(settings))
     }
 
     /// Withdraws it. The more often it failed recently, the longer it stays withdrawn.

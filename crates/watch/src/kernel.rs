@@ -1,10 +1,13 @@
 //! The next hops in the kernel: reading them, and changing them to the wanted ones.
 //! A group is replaced in one step, before anything that refers to it.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use clearstream_host::HostRoot;
-use clearstream_netlink::{NetlinkError, RouteSocket};
+use clearstream_netlink::{LiveRoute, NetlinkError, RouteSocket};
 use clearstream_schema::{
     prefix::Prefix,
     routing::{HostRouting, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry},
@@ -47,7 +50,7 @@ pub(super) struct Missing {
     pub(super) refusal: Option<String>,
 }
 
-type Live = (BTreeMap<u32, NexthopTarget>, BTreeMap<(Prefix, u32), Vec<RouteEntry>>);
+type Live = (BTreeMap<u32, NexthopTarget>, Routes);
 
 impl KernelRoutes {
     /// Opens a socket.
@@ -167,16 +170,26 @@ impl KernelRoutes {
         let has_objects = !plan.groups.is_empty() || !plan.gateways.is_empty();
         let nexthops = if has_objects { self.socket.nexthops()? } else { Vec::new() };
         let nexthops = nexthops.into_iter().map(|live| (live.entry.id, live.entry.target)).collect();
-        let mut routes: BTreeMap<(Prefix, u32), Vec<RouteEntry>> = BTreeMap::new();
-        if !plan.routes.is_empty() {
-            for live in self.socket.all_routes()? {
-                if !live.is_for_some_packets() {
-                    let entry = live.entry;
-                    routes.entry((entry.destination, entry.table)).or_default().push(entry);
-                }
-            }
+        let own: BTreeSet<(u8, bool)> =
+            (plan.routes.iter()).map(|route| (route.protocol, route.destination.address.is_ipv6())).collect();
+        let mut routes = BTreeMap::new();
+        for (protocol, ipv6) in own {
+            by_place(self.socket.routes_of(protocol, ipv6)?, &mut routes);
+        }
+        // One that is missing may have become somebody else's.
+        if plan.routes.iter().any(|route| find(&routes, route).is_none()) {
+            routes.clear();
+            by_place(self.socket.all_routes()?, &mut routes);
         }
         Ok((nexthops, routes))
+    }
+}
+
+type Routes = BTreeMap<(Prefix, u32), Vec<RouteEntry>>;
+
+fn by_place(found: Vec<LiveRoute>, routes: &mut Routes) {
+    for live in found.into_iter().filter(|live| !live.is_for_some_packets()) {
+        routes.entry((live.entry.destination, live.entry.table)).or_default().push(live.entry);
     }
 }
 
@@ -185,10 +198,7 @@ pub(super) type Member = std::net::IpAddr;
 
 /// The effective route for a planned one. IPv6 has no metric 0: the
 /// kernel reads it as 1024 (`IP6_RT_PRIO_USER`).
-fn find<'a>(
-    routes: &'a BTreeMap<(Prefix, u32), Vec<RouteEntry>>,
-    wanted: &RouteEntry,
-) -> Option<&'a RouteEntry> {
+fn find<'a>(routes: &'a Routes, wanted: &RouteEntry) -> Option<&'a RouteEntry> {
     let metric = |route: &RouteEntry| match route.metric {
         0 if route.destination.address.is_ipv6() => 1024,
         metric => metric,

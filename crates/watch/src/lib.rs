@@ -4,6 +4,8 @@
 //! - [`network_path`] is the state machine, without I/O and clock. Its inputs are
 //!   replies, links, neighbours, sessions and drains with their times; its outputs are
 //!   probes and members.
+//! - Probes differ in transport, size and port ([`probe_kind`]), and the losses of each kind are counted apart
+//!   ([`streaks`]). [`search`] prefers remote hosts that have a watch ([`target`]).
 //! - A probe is sent to the link address of its gateway, bypassing the routing tables,
 //!   and names the gateway's address on the remote network. The remote watch replies
 //!   through that address, also bypassing its tables ([`packet`], [`sockets`]). A round
@@ -25,9 +27,13 @@ mod loss;
 mod neighbours;
 mod network_path;
 pub mod packet;
+mod ports;
+mod probe_kind;
 mod run;
+mod search;
 mod setup;
 mod sockets;
+mod streaks;
 mod target;
 mod tcp;
 #[cfg(test)]

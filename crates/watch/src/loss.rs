@@ -32,7 +32,9 @@ impl LossWindow {
 
     /// A reply of a round counted as lost arrived late: a delay, no loss.
     pub(super) fn found(&mut self, round: u64) {
-        if let Some(late) = self.outcomes.iter_mut().rev().find(|outcome| outcome.round == round) {
+        if self.lost_count > 0
+            && let Some(late) = self.outcomes.iter_mut().rev().find(|outcome| outcome.round == round)
+        {
             self.lost_count -= u32::from(std::mem::take(&mut late.lost));
         }
     }
@@ -50,6 +52,11 @@ impl LossWindow {
     /// Fraction of the probes lost; absent before the first one.
     pub(super) fn ratio(&self) -> Option<f64> {
         (!self.outcomes.is_empty()).then(|| f64::from(self.lost_count) / self.outcomes.len() as f64)
+    }
+
+    /// More is lost than the limit.
+    pub(super) fn exceeds_limit(&self, settings: &WatchSettings) -> bool {
+        most(settings).is_some_and(|most| self.lost_count > most)
     }
 
     /// More is lost than the limit plus `allowance`, whatever the rest of the window

@@ -17,6 +17,7 @@ pub(super) struct Neighbours {
 struct PathNeighbours {
     interface: String,
     running: bool,
+    mtu_bytes: Option<u32>,
     gateways: Vec<Neighbour>,
 }
 
@@ -35,6 +36,7 @@ impl Neighbours {
         let paths = paths.iter().map(|path| PathNeighbours {
             interface: path.interface.clone(),
             running: true,
+            mtu_bytes: None,
             gateways: path.gateways.iter().map(|gateway| unknown(gateway.local_address)).collect(),
         });
         Self { paths: paths.collect() }
@@ -51,6 +53,7 @@ impl Neighbours {
         for path in &mut self.paths {
             let carrier = carriers.get(&path.interface);
             path.running = carrier.is_some_and(|carrier| carrier.running);
+            path.mtu_bytes = carrier.map(|carrier| carrier.mtu_bytes);
             for neighbour in &mut path.gateways {
                 let entry = found.get(&(path.interface.as_str(), neighbour.address));
                 neighbour.state = match entry {
@@ -88,6 +91,11 @@ impl Neighbours {
     /// State of a gateway.
     pub(super) fn state(&self, path: usize, gateway: usize) -> NeighbourState {
         self.paths[path].gateways[gateway].state
+    }
+
+    /// MTU of the interface to the gateways of a path; absent while unknown.
+    pub(super) fn mtu_bytes(&self, path: usize) -> Option<u32> {
+        self.paths[path].mtu_bytes
     }
 
     /// Whether the interface to the gateways of a path carries packets.

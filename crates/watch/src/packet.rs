@@ -1,7 +1,7 @@
 //! Wire format of probes: the watch's own datagram, ICMP echo, and their IP and UDP
 //! headers, because probes bypass the routing tables.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Octets of a probe.
 pub const PROBE_BYTES: usize = 64;
@@ -45,32 +45,35 @@ pub struct ProbePacket {
     pub(super) reply_via: IpAddr,
     /// The sender's clock when it was sent.
     pub(super) sent_ns: u64,
+    /// Index of the sender's port.
+    pub(super) port: u8,
+    /// Octets of the payload that this begins; zeros follow. A reply is as long.
+    pub(super) payload_bytes: u16,
+    /// Of a reply: for how long the responder kept the probe, which is no part of the round trip.
+    pub(super) held_us: u16,
 }
 
 impl ProbePacket {
     /// As octets.
     pub fn to_bytes(self) -> [u8; PROBE_BYTES] {
         let mut bytes = [0; PROBE_BYTES];
-        let mut at = 0;
-        let mut put = |part: &[u8]| {
-            bytes[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        };
-        put(&MAGIC);
-        put(&[VERSION, if self.is_reply { REPLY } else { REQUEST }, 0, 0]);
-        put(&self.fabric.to_be_bytes());
-        put(&self.run.to_be_bytes());
-        put(&self.round.to_be_bytes());
-        put(&self.path.to_be_bytes());
-        put(&self.gateway.to_be_bytes());
-        put(&mapped(self.reply_via).octets());
-        put(&self.sent_ns.to_be_bytes());
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..7].copy_from_slice(&[VERSION, if self.is_reply { REPLY } else { REQUEST }, self.port]);
+        bytes[8..16].copy_from_slice(&self.fabric.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.run.to_be_bytes());
+        bytes[24..32].copy_from_slice(&self.round.to_be_bytes());
+        bytes[32..34].copy_from_slice(&self.path.to_be_bytes());
+        bytes[34..36].copy_from_slice(&self.gateway.to_be_bytes());
+        bytes[36..52].copy_from_slice(&mapped(self.reply_via).octets());
+        bytes[52..60].copy_from_slice(&self.sent_ns.to_be_bytes());
+        bytes[60..62].copy_from_slice(&self.payload_bytes.to_be_bytes());
+        bytes[62..64].copy_from_slice(&self.held_us.to_be_bytes());
         bytes
     }
 
-    /// Reads octets; absent when they are no probe of this version.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; PROBE_BYTES] = bytes.get(..PROBE_BYTES)?.try_into().ok()?;
+    /// Reads a payload; absent when it is no probe of this version, or not whole.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let bytes: &[u8; PROBE_BYTES] = payload.get(..PROBE_BYTES)?.try_into().ok()?;
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return None;
         }
@@ -80,6 +83,10 @@ impl ProbePacket {
             _ => return None,
         };
         let long = |at: usize| bytes[at..at + 8].try_into().map(u64::from_be_bytes).ok();
+        let payload_bytes = u16::from_be_bytes([bytes[60], bytes[61]]);
+        if usize::from(payload_bytes) != payload.len() {
+            return None;
+        }
         let reply_via: [u8; 16] = bytes[36..52].try_into().ok()?;
         Some(Self {
             is_reply,
@@ -90,6 +97,9 @@ impl ProbePacket {
             gateway: u16::from_be_bytes([bytes[34], bytes[35]]),
             reply_via: Ipv6Addr::from(reply_via).to_canonical(),
             sent_ns: long(52)?,
+            port: bytes[6],
+            payload_bytes,
+            held_us: u16::from_be_bytes([bytes[62], bytes[63]]),
         })
     }
 }
@@ -114,20 +124,26 @@ pub(super) fn ether_type(address: IpAddr) -> u16 {
     if address.is_ipv4() { 0x0800 } else { 0x86dd }
 }
 
-/// A UDP datagram with its IP header (RFC 768, RFC 791, RFC 8200), from and to
-/// one port. Absent for two families.
-pub(super) fn udp(from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Option<Vec<u8>> {
-    let length = u16::try_from(payload.len() + 8).ok()?;
-    let mut body = Vec::with_capacity(usize::from(length));
-    for part in [port, port, length, 0] {
-        body.extend(part.to_be_bytes());
-    }
-    body.extend(payload);
-    let sum = checksum(pseudo_header(from, to, UDP, length)?.iter().chain(&body));
+/// Octets of the IP and UDP or TCP headers of a probe.
+pub(super) fn header_bytes(ipv6: bool, tcp: bool) -> u32 {
+    (if ipv6 { 40 } else { 20 }) + (if tcp { TCP_HEADER as u32 } else { 8 })
+}
+
+/// A UDP datagram with its IP header (RFC 768, RFC 791, RFC 8200). Absent for two families.
+pub(super) fn udp(from: SocketAddr, to: SocketAddr, probe: ProbePacket) -> Option<Vec<u8>> {
+    let length = probe.payload_bytes.checked_add(8)?;
+    let (mut packet, body) = blank(from.ip(), to.ip(), UDP, length)?;
+    let datagram = &mut packet[body..];
+    datagram[..2].copy_from_slice(&from.port().to_be_bytes());
+    datagram[2..4].copy_from_slice(&to.port().to_be_bytes());
+    datagram[4..6].copy_from_slice(&length.to_be_bytes());
+    datagram[8..8 + PROBE_BYTES].copy_from_slice(&probe.to_bytes());
+    // The zeros that follow add nothing.
+    let sum = folded(pseudo_sum(from.ip(), to.ip(), UDP, length)? + sum(&datagram[..8 + PROBE_BYTES]));
     // Zero would mean that there is none (RFC 768).
     let sum = if sum == 0 { 0xffff } else { sum };
-    body[6..8].copy_from_slice(&sum.to_be_bytes());
-    packet(from, to, UDP, &body)
+    datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+    Some(packet)
 }
 
 /// The headers of a TCP segment that begins a connection.
@@ -149,21 +165,22 @@ pub struct Segment {
 
 /// A TCP segment with SYN and its IP header (RFC 9293, section 3.1). Absent for
 /// two families.
-pub(super) fn tcp(segment: &Segment, payload: &[u8]) -> Option<Vec<u8>> {
-    let mut body = Vec::with_capacity(TCP_HEADER + payload.len());
-    body.extend(segment.from_port.to_be_bytes());
-    body.extend(segment.to_port.to_be_bytes());
-    body.extend(segment.sequence.to_be_bytes());
-    body.extend(segment.acknowledged.unwrap_or(0).to_be_bytes());
+pub(super) fn tcp(segment: &Segment, probe: ProbePacket) -> Option<Vec<u8>> {
+    let length = probe.payload_bytes.checked_add(TCP_HEADER as u16)?;
+    let (mut packet, body) = blank(segment.from, segment.to, TCP, length)?;
+    let bytes = &mut packet[body..];
+    bytes[..2].copy_from_slice(&segment.from_port.to_be_bytes());
+    bytes[2..4].copy_from_slice(&segment.to_port.to_be_bytes());
+    bytes[4..8].copy_from_slice(&segment.sequence.to_be_bytes());
+    bytes[8..12].copy_from_slice(&segment.acknowledged.unwrap_or(0).to_be_bytes());
     let flags = if segment.acknowledged.is_some() { SYN | ACK } else { SYN };
-    // Header length in words of four octets, flags, window, checksum, urgent pointer.
-    body.extend([((TCP_HEADER / 4) << 4) as u8, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    body.extend(payload);
-    let length = u16::try_from(body.len()).ok()?;
-    let header = pseudo_header(segment.from, segment.to, TCP, length)?;
-    let sum = checksum(header.iter().chain(&body));
-    body[16..18].copy_from_slice(&sum.to_be_bytes());
-    packet(segment.from, segment.to, TCP, &body)
+    // Header length in words of four octets, flags, window; checksum and urgent pointer follow.
+    bytes[12..16].copy_from_slice(&[((TCP_HEADER / 4) << 4) as u8, flags, 0xff, 0xff]);
+    bytes[TCP_HEADER..TCP_HEADER + PROBE_BYTES].copy_from_slice(&probe.to_bytes());
+    let pseudo = pseudo_sum(segment.from, segment.to, TCP, length)?;
+    let sum = folded(pseudo + sum(&bytes[..TCP_HEADER + PROBE_BYTES]));
+    bytes[16..18].copy_from_slice(&sum.to_be_bytes());
+    Some(packet)
 }
 
 /// Reads an IP packet with a whole TCP segment that begins a connection, and its
@@ -182,8 +199,8 @@ pub fn tcp_segment(ipv6: bool, bytes: &[u8]) -> Option<(Segment, &[u8])> {
     let header: &[u8; TCP_HEADER] = body.get(..TCP_HEADER)?.try_into().ok()?;
     let short = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     let long = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-    let pseudo = pseudo_header(from, to, TCP, u16::try_from(body.len()).ok()?)?;
-    if header[13] & SYN == 0 || checksum(pseudo.iter().chain(body)) != 0 {
+    let pseudo = pseudo_sum(from, to, TCP, u16::try_from(body.len()).ok()?)?;
+    if header[13] & SYN == 0 || folded(pseudo + sum(body)) != 0 {
         return None;
     }
     let data = body.get(usize::from(header[12] >> 4) * 4..)?;
@@ -199,21 +216,20 @@ pub(super) fn echo(
     to: IpAddr,
     identifier: u16,
     sequence: u16,
-    payload: &[u8],
+    probe: ProbePacket,
 ) -> Option<Vec<u8>> {
     let ([kind, _], protocol) = if from.is_ipv4() { (ECHO, ICMP) } else { (ECHO6, ICMP6) };
-    let mut body = vec![kind, 0, 0, 0];
-    body.extend(identifier.to_be_bytes());
-    body.extend(sequence.to_be_bytes());
-    body.extend(payload);
-    let sum = if from.is_ipv4() {
-        checksum(body.iter())
-    } else {
-        let length = u16::try_from(body.len()).ok()?;
-        checksum(pseudo_header(from, to, protocol, length)?.iter().chain(&body))
-    };
-    body[2..4].copy_from_slice(&sum.to_be_bytes());
-    packet(from, to, protocol, &body)
+    let length = probe.payload_bytes.checked_add(8)?;
+    let (mut packet, body) = blank(from, to, protocol, length)?;
+    let message = &mut packet[body..];
+    message[0] = kind;
+    message[4..6].copy_from_slice(&identifier.to_be_bytes());
+    message[6..8].copy_from_slice(&sequence.to_be_bytes());
+    message[8..8 + PROBE_BYTES].copy_from_slice(&probe.to_bytes());
+    let pseudo = if from.is_ipv4() { 0 } else { pseudo_sum(from, to, protocol, length)? };
+    let sum = folded(pseudo + sum(&message[..8 + PROBE_BYTES]));
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    Some(packet)
 }
 
 /// Payload of an echo reply. A raw socket hands IPv4 packets over with
@@ -225,61 +241,62 @@ pub fn echo_reply_payload(ipv6: bool, bytes: &[u8]) -> Option<&[u8]> {
     (body.first() == Some(&wanted) && body.get(1) == Some(&0)).then(|| body.get(8..)).flatten()
 }
 
-fn pseudo_header(from: IpAddr, to: IpAddr, protocol: u8, length: u16) -> Option<Vec<u8>> {
-    let mut header = Vec::with_capacity(40);
-    match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            header.extend(from.octets());
-            header.extend(to.octets());
-            header.extend([0, protocol]);
-            header.extend(length.to_be_bytes());
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            header.extend(from.octets());
-            header.extend(to.octets());
-            header.extend(u32::from(length).to_be_bytes());
-            header.extend([0, 0, 0, protocol]);
-        }
+/// Sum of the pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1). Absent for two families.
+fn pseudo_sum(from: IpAddr, to: IpAddr, protocol: u8, length: u16) -> Option<u64> {
+    let addresses = match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => sum(&from.octets()) + sum(&to.octets()),
+        (IpAddr::V6(from), IpAddr::V6(to)) => sum(&from.octets()) + sum(&to.octets()),
         _ => return None,
-    }
-    Some(header)
+    };
+    Some(addresses + u64::from(protocol) + u64::from(length))
 }
 
-fn packet(from: IpAddr, to: IpAddr, protocol: u8, body: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(40 + body.len());
+/// An IP packet of its header and so many zeros after it, with their place. Absent for two families.
+fn blank(from: IpAddr, to: IpAddr, protocol: u8, length: u16) -> Option<(Vec<u8>, usize)> {
+    let body = if from.is_ipv4() { 20 } else { 40 };
+    let mut bytes = vec![0; body + usize::from(length)];
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let length = u16::try_from(20 + body.len()).ok()?;
             // Version and header length, DSCP CS6 (network control, RFC 4594).
-            bytes.extend([0x45, 0xc0]);
-            bytes.extend(length.to_be_bytes());
-            // No identification is needed with DF (RFC 6864).
-            bytes.extend([0, 0, 0x40, 0, HOP_LIMIT, protocol, 0, 0]);
-            bytes.extend(from.octets());
-            bytes.extend(to.octets());
-            let sum = checksum(bytes.iter());
+            bytes[..2].copy_from_slice(&[0x45, 0xc0]);
+            bytes[2..4].copy_from_slice(&length.checked_add(20)?.to_be_bytes());
+            // Not to be fragmented (DF). No identification is needed then (RFC 6864).
+            bytes[6..10].copy_from_slice(&[0x40, 0, HOP_LIMIT, protocol]);
+            bytes[12..16].copy_from_slice(&from.octets());
+            bytes[16..20].copy_from_slice(&to.octets());
+            let sum = folded(sum(&bytes[..20]));
             bytes[10..12].copy_from_slice(&sum.to_be_bytes());
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            bytes.extend([0x6c, 0, 0, 0]);
-            bytes.extend(u16::try_from(body.len()).ok()?.to_be_bytes());
-            bytes.extend([protocol, HOP_LIMIT]);
-            bytes.extend(from.octets());
-            bytes.extend(to.octets());
+            bytes[0] = 0x6c;
+            bytes[4..6].copy_from_slice(&length.to_be_bytes());
+            bytes[6..8].copy_from_slice(&[protocol, HOP_LIMIT]);
+            bytes[8..24].copy_from_slice(&from.octets());
+            bytes[24..40].copy_from_slice(&to.octets());
         }
         _ => return None,
     }
-    bytes.extend(body);
-    Some(bytes)
+    Some((bytes, body))
 }
 
-/// RFC 1071.
-fn checksum<'a>(bytes: impl Iterator<Item = &'a u8>) -> u16 {
-    let (mut sum, mut high) = (0u64, true);
-    for byte in bytes {
-        sum += u64::from(*byte) << if high { 8 } else { 0 };
-        high = !high;
+/// Sum of octets in words of 16 bits, not folded, for [`folded`]. Sums of even numbers of octets may be added.
+fn sum(bytes: &[u8]) -> u64 {
+    // Of 32 bits each: the same after folding (RFC 1071, section 2, parallel summation).
+    let (words, rest) = bytes.as_chunks::<16>();
+    let mut sum = 0u64;
+    for word in words {
+        let word = u128::from_be_bytes(*word);
+        let (high, low) = ((word >> 64) as u64, word as u64);
+        sum += (high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff);
     }
+    for pair in rest.chunks(2) {
+        sum += u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0));
+    }
+    sum
+}
+
+/// The checksum of a sum (RFC 1071).
+fn folded(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -295,7 +312,7 @@ mod tests {
     #[test]
     fn checksum_is_that_of_rfc_1071() {
         // Section 3: the sum of these octets is ddf2.
-        assert_eq!(checksum([0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7].iter()), !0xddf2);
+        assert_eq!(folded(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), !0xddf2);
     }
 
     #[test]
@@ -311,8 +328,9 @@ mod tests {
             any::<[u8; 4]>().prop_map(IpAddr::from),
             any::<[u16; 7]>().prop_map(|[b, c, d, e, f, g, h]| IpAddr::from([0xfd00, b, c, d, e, f, g, h])),
         ];
-        (any::<bool>(), any::<[u64; 4]>(), any::<[u16; 2]>(), reply_via).prop_map(
-            |(is_reply, long, short, reply_via)| ProbePacket {
+        let bytes = prop_oneof![Just(PROBE_BYTES as u16), PROBE_BYTES as u16..9000];
+        (any::<bool>(), any::<[u64; 4]>(), any::<[u16; 3]>(), reply_via, any::<u8>(), bytes).prop_map(
+            |(is_reply, long, short, reply_via, port, payload_bytes)| ProbePacket {
                 is_reply,
                 fabric: long[0],
                 run: long[1],
@@ -321,6 +339,9 @@ mod tests {
                 gateway: short[1],
                 reply_via,
                 sent_ns: long[3],
+                port,
+                payload_bytes,
+                held_us: short[2],
             },
         )
     }
@@ -328,25 +349,31 @@ mod tests {
     proptest! {
         #[test]
         fn probes_are_read_as_they_were_written(probe in probe()) {
-            prop_assert_eq!(ProbePacket::parse(&probe.to_bytes()), Some(probe));
+            let mut payload = probe.to_bytes().to_vec();
+            payload.resize(usize::from(probe.payload_bytes), 0);
+            prop_assert_eq!(ProbePacket::parse(&payload), Some(probe));
+            payload.push(0);
+            prop_assert_eq!(ProbePacket::parse(&payload), None, "longer than its sender says");
+            prop_assert_eq!(ProbePacket::parse(&payload[..payload.len() - 2]), None, "shorter");
         }
 
         #[test]
         fn segments_are_read_as_they_were_written(
             ports in any::<[u16; 2]>(), numbers in any::<[u32; 2]>(), ack: bool, ipv6: bool,
-            payload in prop::collection::vec(any::<u8>(), 0..80), spoiled in any::<usize>(),
+            probe in probe(), spoiled in any::<usize>(),
         ) {
-            let address = |four: &str, six: &str| if ipv6 { six } else { four }.parse::<IpAddr>().unwrap();
+            let [from, to] = addresses(ipv6);
             let segment = Segment {
-                from: address("10.0.0.1", "fd00::1"),
-                to: address("10.1.0.2", "fd00:1::2"),
+                from,
+                to,
                 from_port: ports[0],
                 to_port: ports[1],
                 sequence: numbers[0],
                 acknowledged: ack.then_some(numbers[1]),
             };
-            let mut bytes = tcp(&segment, &payload).unwrap();
-            prop_assert_eq!(tcp_segment(ipv6, &bytes), Some((segment, payload.as_slice())));
+            let mut bytes = tcp(&segment, probe).unwrap();
+            let read = tcp_segment(ipv6, &bytes).map(|(segment, data)| (segment, ProbePacket::parse(data)));
+            prop_assert_eq!(read, Some((segment, Some(probe))));
             // A checksum of ones' complement finds every single wrong octet.
             let header = if ipv6 { 40 } else { 20 };
             let at = header + spoiled % (bytes.len() - header);
@@ -362,25 +389,28 @@ mod tests {
         }
 
         /// A receiver sums everything, the checksum included, and finds 0xffff
-        /// (RFC 1071).
+        /// (RFC 1071). A packet is as long as was asked for.
         #[test]
-        fn checksums_hold(payload in prop::collection::vec(any::<u8>(), 0..80), ipv6: bool) {
-            let [from, to]: [IpAddr; 2] = if ipv6 {
-                ["fd00::1".parse().unwrap(), "fd00:1::2".parse().unwrap()]
-            } else {
-                ["10.0.0.1".parse().unwrap(), "10.1.0.2".parse().unwrap()]
-            };
+        fn checksums_hold(probe in probe(), ipv6: bool, ports in any::<[u16; 2]>()) {
+            let [from, to] = addresses(ipv6);
             let header = if ipv6 { 40 } else { 20 };
-            let packet = udp(from, to, 7117, &payload).unwrap();
+            let at = |place: usize| SocketAddr::new([from, to][place], ports[place]);
+            let packet = udp(at(0), at(1), probe).unwrap();
+            prop_assert_eq!(packet.len() as u32, header_bytes(ipv6, false) + u32::from(probe.payload_bytes));
             if !ipv6 {
-                prop_assert_eq!(checksum(packet[..20].iter()), 0);
+                prop_assert_eq!(folded(sum(&packet[..20])), 0);
             }
             let length = u16::try_from(packet.len() - header).unwrap();
-            let pseudo = pseudo_header(from, to, UDP, length).unwrap();
-            prop_assert_eq!(checksum(pseudo.iter().chain(&packet[header..])), 0);
-            let packet = echo(from, to, 1, 2, &payload).unwrap();
-            let pseudo = if ipv6 { pseudo_header(from, to, ICMP6, length).unwrap() } else { Vec::new() };
-            prop_assert_eq!(checksum(pseudo.iter().chain(&packet[header..])), 0);
+            let pseudo = pseudo_sum(from, to, UDP, length).unwrap();
+            prop_assert_eq!(folded(pseudo + sum(&packet[header..])), 0);
+            let packet = echo(from, to, 1, 2, probe).unwrap();
+            let pseudo = if ipv6 { pseudo_sum(from, to, ICMP6, length).unwrap() } else { 0 };
+            prop_assert_eq!(folded(pseudo + sum(&packet[header..])), 0);
         }
+    }
+
+    fn addresses(ipv6: bool) -> [IpAddr; 2] {
+        let texts = if ipv6 { ["fd00::1", "fd00:1::2"] } else { ["10.0.0.1", "10.1.0.2"] };
+        texts.map(|text| text.parse().unwrap())
     }
 }

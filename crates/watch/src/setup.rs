@@ -32,6 +32,8 @@ pub struct WatchedPath {
     pub candidates: Vec<IpAddr>,
     /// Time between rounds while nothing fails.
     pub steady: Duration,
+    /// MTU of its networks in the fabric, bytes of layer 3, whichever is less; absent where the fabric names none.
+    pub mtu_bytes: Option<u32>,
 }
 
 /// A gateway of a path.
@@ -124,6 +126,7 @@ fn watched_path(
         remote_prefixes,
         candidates,
         steady: load.interval(&fabric.file().watch),
+        mtu_bytes: [local, remote].into_iter().filter_map(|network| fabric.network(network).mtu).min(),
     })
 }
 

@@ -1,7 +1,9 @@
 //! Events and status of the gateway watch for people.
 
 use clearstream_dashboard::{StateRow, StateTable};
-use clearstream_schema::watch::{GatewayStatus, PathStatus, WatchEvent, WatchEventKind, WatchStatus};
+use clearstream_schema::watch::{
+    GatewayStatus, PathStatus, TargetReason, WatchEvent, WatchEventKind, WatchStatus,
+};
 
 use super::{
     quantity::time,
@@ -44,10 +46,12 @@ pub fn event_text(event: &WatchEventKind) -> String {
             )
         }
         WatchEventKind::Reachable { path } => format!("remote hosts respond on the path to {path}"),
-        WatchEventKind::TargetChanged { path, from, to } => {
-            format!(
-                "{from} does not respond through any gateway on the path to {path}; {to} is probed instead"
-            )
+        WatchEventKind::TargetChanged { path, from, to, reason } => {
+            let cause = match reason {
+                TargetReason::Silent => "does not respond through any gateway",
+                TargetReason::NoWatch => "has no watch, which another remote host has,",
+            };
+            format!("{from} {cause} on the path to {path}; {to} is probed instead")
         }
         WatchEventKind::Drained { gateway } => format!("{gateway} drained by an operator"),
         WatchEventKind::Undrained { gateway } => format!("{gateway} no longer drained"),
@@ -151,8 +155,17 @@ fn remarks(path: &PathStatus) -> String {
     }
     if !path.reachable {
         text.push_str("; no remote host responds");
-    } else if path.tcp_reachable == Some(false) {
-        text.push_str("; no remote host responds to TCP, so only UDP is judged");
+    } else {
+        text.push_str(match path.tcp_target_count {
+            0 => "; no remote host responds to TCP, so only UDP is judged",
+            1 => "; TCP is judged by one remote host alone",
+            _ => "",
+        });
+        if let Some(bytes) = path.large_bytes.filter(|_| path.large_target_count == 0) {
+            text.push_str(&format!(
+                "; no remote host responds to packets of {bytes} bytes, so only small ones are judged"
+            ));
+        }
     }
     match path.group.map(|group| group.unbalanced_seconds) {
         None => {}

@@ -55,6 +55,52 @@ fn root_a_gateway_that_drops_tcp_alone_or_a_third_of_everything_is_withdrawn() {
     }
 }
 
+/// Faults that small probes from one port do not meet. Each in both directions, so that both sides have to find it.
+#[test]
+fn root_gateways_that_drop_large_packets_or_some_ports_are_withdrawn() {
+    let fabric = Fabric::up("e2e-watch-gray", 4, "return-path = \"none\"");
+    fabric.apply();
+    let watches = [fabric.watch("c1", &[]), fabric.watch("s1", &[])];
+    let large = || {
+        let health = fabric.route("c1", &["health", "--json"]).json();
+        (health["ways"][0]["large_target_count"].clone(), health["ways"][0]["large_bytes"].clone())
+    };
+    eventually(Duration::from_secs(10), "replies to large probes", || large() == (1.into(), 9000.into()));
+    let found = |gateway: &str, which: &str, fit: &[&str]| {
+        drop_some(&fabric, gateway, which);
+        eventually(Duration::from_secs(20), which, || reasons(&watches, gateway).len() >= 2);
+        let found = reasons(&watches, gateway);
+        assert!(found.iter().all(|reason| fit.iter().any(|fit| reason == fit)), "{which}: {found:?}");
+    };
+    found("gw1", "ip length > 1300", &["no-large"]);
+    // Every fourth port, in either direction: that of the watch is 7117.
+    found("gw2", "th dport 7117 th sport & 3 == 2", &["some-ports"]);
+    found("gw3", "tcp sport & 7 == 3", &["some-ports"]);
+    assert_eq!(fabric.used("c1"), ["10.100.0.14"]);
+    let kernel_learnt = fabric.exec("c1", "ip route get 10.10.0.201");
+    assert!(!kernel_learnt.contains("mtu"), "{kernel_learnt}");
+    for event in watches.iter().flat_map(|watch| watch.events.lock().unwrap().clone()) {
+        assert_valid("watch-event", &event);
+    }
+}
+
+/// Gateways whose own link takes smaller packets say so by ICMP: to be withdrawn for that must not leave the host with
+/// that MTU. When no gateway carries them, the rest is judged.
+#[test]
+fn root_a_smaller_mtu_is_found_and_not_learnt() {
+    let fabric = Fabric::up("e2e-watch-mtu", 2, "return-path = \"none\"");
+    fabric.apply();
+    let watches = [fabric.watch("c1", &[]), fabric.watch("s1", &[])];
+    fabric.exec("gw1", "ip link set storage0 mtu 1400");
+    eventually(Duration::from_secs(20), "c1 withdraws gw1", || reasons(&watches[..1], "gw1") == ["no-large"]);
+    let learnt = fabric.exec("c1", "ip route get 10.10.0.201");
+    assert!(!learnt.contains("mtu"), "{learnt}");
+    fabric.exec("gw2", "ip link set storage0 mtu 1400");
+    let remark = "no remote host responds to packets of 9000 bytes, so only small ones are judged";
+    eventually(Duration::from_secs(30), remark, || fabric.route("c1", &["health"]).ok().contains(remark));
+    eventually(Duration::from_secs(30), "gw1 is restored", || fabric.used("c1").len() == 2);
+}
+
 /// Buckets of a host's group that lead to a gateway, as `ip` shows them.
 fn buckets(fabric: &Fabric, host: &str, via: &str) -> (usize, usize) {
     let nexthops: Value = serde_json::from_str(&fabric.exec(host, "ip -j nexthop")).unwrap();

@@ -60,13 +60,20 @@ fn of_watch(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::R
 
 fn of_paths(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::Result {
     type Value = fn(&PathStatus) -> f64;
-    let rows: [(Family, Value); 4] = [
+    let rows: [(Family, Value); 6] = [
         (Family("installed", Gauge, "1 while what `route apply` installed is in effect."), |path| {
             f64::from(u8::from(path.installed))
         }),
         (Family("heard", Gauge, "1 while some remote host responds."), |path| {
             f64::from(u8::from(path.reachable))
         }),
+        (Family("tcp_targets", Gauge, "Remote hosts that respond to TCP probes."), |path| {
+            f64::from(path.tcp_target_count)
+        }),
+        (
+            Family("large_targets", Gauge, "Remote hosts that respond to probes as large as the path takes."),
+            |path| f64::from(path.large_target_count),
+        ),
         (Family("interval_seconds", Gauge, "Time between rounds while nothing fails."), |path| {
             path.interval_ns as f64 / 1e9
         }),
@@ -185,6 +192,9 @@ mod tests {
                 installed: true,
                 reachable: true,
                 tcp_reachable: Some(true),
+                tcp_target_count: 2,
+                large_target_count: 1,
+                large_bytes: Some(9000),
                 group: None,
                 gateways: vec![gateway("gw1", true, None), gateway("gw2", false, Some(false))],
             }],
@@ -222,6 +232,8 @@ for family in text_string_to_metric_families(response.read().decode()):
             "clearstream_watch_gateway_probes_lost_total|None|gw1|2.0",
             "clearstream_watch_gateway_round_trip_seconds|None|gw1|0.00025",
             "clearstream_watch_gateways_used|None|None|1.0",
+            "clearstream_watch_tcp_targets|None|None|2.0",
+            "clearstream_watch_large_targets|None|None|1.0",
             "clearstream_watch_gateway_loss_ratio|None|gw1|0.125",
             "clearstream_watch_gateway_buckets|None|gw1|60.0",
         ] {

@@ -213,6 +213,16 @@ fn root_a_nexthop_and_a_route_are_replaced_in_place() {
     let routes = host.socket.all_routes().unwrap();
     let found = routes.iter().find(|route| route.entry.destination == prefix("10.77.0.0/16")).unwrap();
     assert_eq!(found.unsupported, ["congctl reno"]);
+    // Those of one owner and family are the same, and no others.
+    host.ip("-6 route add blackhole fd77::/64 proto 117");
+    for (protocol, ipv6, count) in [(117, false, 1), (117, true, 1), (3, false, 1), (99, false, 0)] {
+        let own = host.socket.routes_of(protocol, ipv6).unwrap();
+        let wanted = host.socket.all_routes().unwrap().into_iter().filter(|route| {
+            route.entry.protocol == protocol && route.entry.destination.address.is_ipv6() == ipv6
+        });
+        assert_eq!(own, wanted.collect::<Vec<_>>());
+        assert_eq!(own.len(), count, "protocol {protocol}: {own:?}");
+    }
     let rules = host.socket.rules().unwrap();
     let found = rules.iter().find(|rule| rule.entry.priority == Some(9)).unwrap();
     assert_eq!(found.entry.selector.other, ["dport", "80-90", "ipproto", "6"]);

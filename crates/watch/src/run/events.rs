@@ -38,8 +38,8 @@ impl Watch<'_> {
             }
             PathAction::Silent => WatchEventKind::Silent { path },
             PathAction::Reachable => WatchEventKind::Reachable { path },
-            PathAction::TargetChanged { from, to } => {
-                WatchEventKind::TargetChanged { path, from: address(from), to: address(to) }
+            PathAction::TargetChanged { from, to, reason } => {
+                WatchEventKind::TargetChanged { path, from: address(from), to: address(to), reason }
             }
         })
     }
@@ -73,19 +73,26 @@ impl Watch<'_> {
 
     pub(super) fn publish(&self) {
         let paths = (self.config.paths.iter().enumerate())
-            .map(|(index, path)| PathStatus {
-                path: path.id.clone(),
-                interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
-                targets: self.health[index].targets().map(|target| path.candidates[target]).collect(),
-                installed: self.is_installed(index),
-                reachable: self.health[index].reachable,
-                tcp_reachable: Some(self.health[index].tcp_reachable()),
-                group: self.groups[index].as_ref().map(Group::status),
-                gateways: self.gateway_statuses(index, path),
+            .map(|(index, path)| {
+                let responding = self.health[index].responding();
+                PathStatus {
+                    path: path.id.clone(),
+                    interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
+                    targets: self.health[index].targets().map(|target| path.candidates[target]).collect(),
+                    installed: self.is_installed(index),
+                    reachable: self.health[index].reachable,
+                    tcp_reachable: Some(responding.tcp() > 0),
+                    tcp_target_count: responding.tcp() as u32,
+                    large_target_count: responding.large() as u32,
+                    large_bytes: self.mtu_bytes(index),
+                    group: self.groups[index].as_ref().map(Group::status),
+                    gateways: self.gateway_statuses(index, path),
+                }
             })
             .collect();
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.running_ns = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX);
+        shared.served_count = self.served_count;
         shared.paths = paths;
     }
 

@@ -2,6 +2,7 @@
 
 mod balance;
 mod events;
+mod probes;
 mod problems;
 mod requests;
 mod routes;
@@ -37,11 +38,10 @@ use super::{
     control::{Control, PendingRequest},
     desired::{PathMembers, desired},
     drained::DrainedList,
-    gateway::Transport,
     kernel::{KernelRoutes, Missing},
     neighbours::Neighbours,
-    network_path::{PathAction, PathHealth, PathSetup, Probe, ProbeReply, ReplyKind},
-    packet::{ProbePacket, fabric_number},
+    network_path::{PathAction, PathHealth, PathSetup},
+    packet::fabric_number,
     setup::WatchedPath,
     sockets::{Received, Sockets},
 };
@@ -54,6 +54,8 @@ const HURRIED_HOUSEKEEPING: Duration = Duration::from_millis(100);
 const FOREIGN_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum wait: bounds the delay until a stop request is noticed.
 const MOST_SLEEP: Duration = Duration::from_millis(100);
+/// Wait for further probes of others after one has arrived.
+const GATHER: Duration = Duration::from_micros(200);
 /// Maximum wait for neighbour resolution before the first round.
 const RESOLVE: Duration = Duration::from_millis(500);
 
@@ -107,8 +109,8 @@ pub fn run(
     watch.prepare();
     watch.started();
     while !stop.load(Ordering::Relaxed) {
-        watch.wait();
-        watch.step();
+        let is_told_of_changes = watch.wait();
+        watch.step(is_told_of_changes);
     }
     watch.report(WatchEventKind::Stopped);
     notify(&[NotifyState::Stopping]);
@@ -154,6 +156,8 @@ struct Watch<'a> {
     missing: Vec<Missing>,
     problems: Problems,
     received: Vec<Received>,
+    /// Probes of others that were replied to.
+    served_count: u64,
 }
 
 impl<'a> Watch<'a> {
@@ -214,6 +218,7 @@ impl<'a> Watch<'a> {
             missing: Vec::new(),
             problems: Problems::default(),
             received: Vec::new(),
+            served_count: 0,
             config,
             on_event,
         })
@@ -263,8 +268,8 @@ impl<'a> Watch<'a> {
         notify(&[NotifyState::Ready, NotifyState::Status(&self.summary())]);
     }
 
-    /// Waits for input or for the next due time.
-    fn wait(&self) {
+    /// Waits for input or for the next due time; returns whether the kernel tells of changes.
+    fn wait(&self) -> bool {
         let due = self.health.iter().map(PathHealth::next_wake).min().unwrap_or(MOST_SLEEP);
         let due = due.min(self.housekeeping_at).saturating_sub(self.now()).min(MOST_SLEEP);
         let time = Timespec { tv_sec: due.as_secs() as _, tv_nsec: due.subsec_nanos() as _ };
@@ -273,17 +278,23 @@ impl<'a> Watch<'a> {
             descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
         waiting.push(PollFd::new(&self.foreign, PollFlags::IN));
         // Interrupted by a signal: the loop checks the stop flag.
-        let _ = poll(&mut waiting, Some(&time));
+        if !matches!(poll(&mut waiting, Some(&time)), Ok(count) if count > 0) {
+            return false;
+        }
+        // A round of another host comes through all gateways at about the same time: one reply to all of them.
+        std::thread::sleep(GATHER);
+        waiting.last().is_some_and(|foreign| !foreign.revents().is_empty())
     }
 
     /// One iteration: received packets, then due work.
-    fn step(&mut self) {
+    fn step(&mut self, is_told_of_changes: bool) {
         let mut received = std::mem::take(&mut self.received);
         self.sockets.receive(|probe| received.push(probe));
         let mut actions: Vec<(usize, PathAction)> = Vec::new();
         for probe in received.drain(..) {
             self.handle(&probe, &mut actions);
         }
+        self.sockets.flush();
         self.received = received;
         let now = self.now();
         for (index, health) in self.health.iter_mut().enumerate() {
@@ -296,50 +307,12 @@ impl<'a> Watch<'a> {
             // The client may have disconnected.
             let _ = pending.reply.send(reply);
         }
-        if self.foreign.take() {
+        if is_told_of_changes && self.foreign.take() {
             let soon = self.housekept_at + FOREIGN_INTERVAL;
             self.housekeeping_at = self.housekeeping_at.min(soon);
         }
         if self.now() >= self.housekeeping_at {
             self.housekeeping();
-        }
-    }
-
-    fn handle(&mut self, received: &Received, actions: &mut Vec<(usize, PathAction)>) {
-        let probe = &received.probe;
-        if probe.fabric != self.fabric_number {
-            return;
-        }
-        if !probe.is_reply && !received.echo {
-            self.serve(received);
-        } else if probe.run == self.run_number {
-            let (path, gateway) = (usize::from(probe.path), usize::from(probe.gateway));
-            let now = self.now();
-            let Some(health) = self.health.get_mut(path) else { return };
-            let kind = if received.echo { ReplyKind::Echo } else { ReplyKind::Watch };
-            let transport = if received.segment.is_some() { Transport::Tcp } else { Transport::Udp };
-            let replied = health.reply(now, ProbeReply { gateway, round: probe.round, kind, transport });
-            actions.extend(replied.into_iter().map(|action| (path, action)));
-            if let Some(place) = self.round_trips[path].get_mut(gateway) {
-                *place = u64::try_from(now.as_nanos()).ok().map(|now| now.saturating_sub(probe.sent_ns));
-            }
-        }
-    }
-
-    /// Replies to a remote host's probe through the gateway that it names.
-    fn serve(&mut self, received: &Received) {
-        let probe = received.probe;
-        let Some(&(path, gateway)) = self.by_address.get(&probe.reply_via) else { return };
-        let at = &self.config.paths[path];
-        let elsewhere = received.segment.is_some_and(|segment| segment.to != at.address);
-        if elsewhere || !at.remote_prefixes.iter().any(|prefix| prefix.contains(received.from)) {
-            return;
-        }
-        let Some(place) = self.neighbours.place(path, gateway) else { return };
-        let reply = ProbePacket { is_reply: true, ..probe };
-        // A reply that cannot be sent counts as a missing one at the sender.
-        if self.sockets.reply(place, at.address, received, &reply).is_ok() {
-            self.shared.lock().unwrap_or_else(PoisonError::into_inner).served_count += 1;
         }
     }
 
@@ -353,6 +326,7 @@ impl<'a> Watch<'a> {
                 _ => {}
             }
         }
+        self.sockets.flush();
         if changed {
             self.apply();
         }
@@ -370,34 +344,6 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn send(&mut self, path: usize, probe: Probe) {
-        tracing::trace!(path, target = probe.target, gateway = probe.gateway, round = probe.round, "probe");
-        let at = &self.config.paths[path];
-        let (Some(to), Some(gateway)) = (at.candidates.get(probe.target), at.gateways.get(probe.gateway))
-        else {
-            return;
-        };
-        // A gateway without a link address counts as one that does not respond.
-        let Some(place) = self.neighbours.place(path, probe.gateway) else { return };
-        let packet = ProbePacket {
-            is_reply: false,
-            fabric: self.fabric_number,
-            run: self.run_number,
-            round: probe.round,
-            path: path as u16,
-            gateway: probe.gateway as u16,
-            reply_via: gateway.remote_address,
-            sent_ns: u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX),
-        };
-        let _ = match probe.transport {
-            Transport::Udp => self.sockets.send(place, at.address, *to, &packet),
-            Transport::Tcp => self.sockets.send_tcp(place, at.address, *to, &packet),
-        };
-        if probe.echo {
-            let _ = self.sockets.send_echo(place, at.address, *to, &packet);
-        }
-    }
-
     /// Checks links, neighbours, sessions and next hops changed from outside, and feeds the watchdog.
     fn housekeeping(&mut self) {
         self.housekept_at = self.now();
@@ -405,7 +351,9 @@ impl<'a> Watch<'a> {
         self.attempted(Problem::Neighbours, read.map_err(|error| error.to_string()));
         let now = self.now();
         let mut actions = Vec::new();
+        let sizes: Vec<Option<u32>> = (0..self.health.len()).map(|path| self.mtu_bytes(path)).collect();
         for (index, (path, health)) in self.config.paths.iter().zip(&mut self.health).enumerate() {
+            health.set_mtu(sizes[index]);
             for (gateway, at) in path.gateways.iter().enumerate() {
                 health.neighbour(gateway, self.neighbours.state(index, gateway));
                 health.session(

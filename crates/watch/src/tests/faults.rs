@@ -8,20 +8,24 @@ fn happens(percent: u64, seed: u64, at: Duration) -> bool {
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33 < percent * (1 << 31) / 100
 }
 
+pub(super) fn is_tcp(probe: &Probe) -> bool {
+    probe.kind.class.transport == Transport::Tcp
+}
+
 #[test]
 fn gateway_that_drops_only_tcp_is_withdrawn() {
     let replies = |_, _, _| WATCH;
     for targets in 1..=4 {
         let mut world = World::new(&[true; 6], targets, ms(20), &replies);
         world.run(ms(1000));
-        world.no_tcp.push(3);
+        world.drops = Box::new(|probe| probe.gateway == 3 && is_tcp(probe));
         world.run(ms(2000));
         let outs = world.outs();
         assert_eq!(outs.len(), 1, "{outs:?}");
         assert_eq!((outs[0].1, outs[0].2), (3, OutReason::NoTcp));
         // Six rounds by TCP are at most eighteen rounds.
         assert!(outs[0].0 <= ms(1000 + 18 * 20 + 60), "{outs:?}");
-        world.no_tcp.clear();
+        world.drops = Box::new(|_| false);
         world.run(ms(6000));
         assert_eq!(world.path.members(), [true; 6]);
     }
@@ -31,16 +35,16 @@ fn gateway_that_drops_only_tcp_is_withdrawn() {
 fn without_tcp_replies_udp_alone_decides_as_fast() {
     let replies = |gateway, _, at| if gateway == 2 && at >= ms(3000) { None } else { WATCH };
     let mut world = World::new(&[true; 4], 3, ms(20), &replies);
-    world.old_remote_watches = true;
+    world.drops = Box::new(is_tcp);
     world.run(ms(3000));
     assert_eq!(world.log, []);
-    assert!(!world.path.tcp_reachable());
+    assert_eq!(world.path.responding().tcp(), 0);
     world.run(ms(3000 + 5 * 20 + 60));
     assert_eq!(world.outs().len(), 1, "{:?}", world.log);
-    // They are replaced by newer ones.
-    world.old_remote_watches = false;
+    // The filter is gone.
+    world.drops = Box::new(|_| false);
     world.run(ms(6000));
-    assert!(world.path.tcp_reachable());
+    assert!(world.path.responding().tcp() > 0);
 }
 
 #[test]
