@@ -18,14 +18,6 @@ use super::super::{
 /// Two interfaces on one network, of which the kernel uses the first alone.
 pub(super) fn same_network_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let files = &host.routing.files;
-    // Set where that is meant (ip-sysctl.rst).
-    let is_on = |name: &str| {
-        let of = |of: &str| host.number(&format!("net.ipv4.conf.{of}.{name}"));
-        of("all").or_else(|| of("default")).is_some_and(|value| value > 0)
-    };
-    if is_on("arp_ignore") || is_on("arp_filter") {
-        return;
-    }
     let mut by_network: BTreeMap<Prefix, Vec<&str>> = BTreeMap::new();
     for (name, network) in &host.attached {
         let is_in_main = files.connected_table(name, false) == MAIN_TABLE;
@@ -43,6 +35,9 @@ pub(super) fn same_network_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec
         }
     }
     for (network, names) in by_network.iter().filter(|(_, names)| names.len() > 1) {
+        if names.iter().all(|name| keeps_arp_apart(host, name)) {
+            continue;
+        }
         let unruled: Vec<&str> = names.iter().copied().filter(|name| !leaves_by_rule(host, name)).collect();
         // One of them may do without: what the others do not take is its own.
         let [first, second, ..] = &unruled[..] else { continue };
@@ -68,6 +63,17 @@ pub(super) fn same_network_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec
                 .sourced("ip-sysctl.rst, arp_filter, arp_ignore; RFC 1122, section 3.3.4.2"),
         );
     }
+}
+
+/// Set where several interfaces on one network are meant. By the larger value of `all` and the interface (ip-sysctl.rst).
+fn keeps_arp_apart(host: &View<'_>, interface: &str) -> bool {
+    let of = |part: &str, key: &str| host.number(&format!("net.ipv4.conf.{part}.{key}")).unwrap_or(0);
+    let escaped = interface.replace('.', "/");
+    let own = |key: &str| {
+        let own = host.number(&format!("net.ipv4.conf.{escaped}.{key}"));
+        own.or_else(|| host.number(&format!("net.ipv4.conf.default.{key}"))).unwrap_or(0)
+    };
+    ["arp_filter", "arp_ignore"].iter().any(|key| of("all", key).max(own(key)) > 0)
 }
 
 /// Whether a rule by an address of an interface, or by the interface, leads to a table that leaves by it.

@@ -10,7 +10,6 @@ mod policy;
 mod prefixes;
 mod refused;
 mod settings;
-mod several_links;
 mod sides;
 mod tables;
 mod weights;
@@ -57,7 +56,6 @@ const OF_ONE_HOST: &[HostRule] = &[
     filters::hash_policy,
     sides::own_tables_unused,
     settings::sysctls,
-    several_links::on_one_network,
 ];
 
 const OF_SEVERAL: &[SidesRule] = &[

@@ -212,7 +212,7 @@ fn several_interfaces_on_one_network_are_noted_unless_they_are_kept_apart() {
     const TWO: &str = "address e0 10.1.0.9/24\naddress e1 10.1.0.10/24\n";
     let noted = |more: &str| {
         let report = report_of(&[captured("h", &format!("{TWO}{more}"))]);
-        report.findings.iter().filter(|it| it.id == "link:routing:several-on-one-network").count()
+        report.findings.iter().filter(|it| it.id == "link:routing:same-network-twice").count()
     };
     assert_eq!(noted(""), 1);
     assert_eq!(noted("address e2 10.1.0.11/24\n"), 1, "one finding however many");
