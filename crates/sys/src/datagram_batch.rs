@@ -81,7 +81,8 @@ impl DatagramBatch {
                 message.msg_hdr.msg_iov = &raw mut *part;
                 message.msg_hdr.msg_iovlen = 1;
                 message.msg_hdr.msg_control = (&raw mut *control).cast();
-                message.msg_hdr.msg_controllen = mem::size_of::<Control>();
+                // `size_t` with glibc, `socklen_t` with musl.
+                message.msg_hdr.msg_controllen = mem::size_of::<Control>() as _;
                 message
             });
         let mut messages: Vec<libc::mmsghdr> = messages.collect();
@@ -92,7 +93,8 @@ impl DatagramBatch {
                 socket.as_fd().as_raw_fd(),
                 messages.as_mut_ptr(),
                 messages.len() as libc::c_uint,
-                libc::MSG_DONTWAIT,
+                // `int` with glibc, `unsigned int` with musl.
+                libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
             )
         };

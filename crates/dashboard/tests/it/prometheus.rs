@@ -33,8 +33,8 @@ fn of_watch() -> Dashboard {
         "sent_count": 9, "answered_count": 7, "lost_count": 2, "out_count": 1, "in_count": 0});
     let status: WatchStatus = serde_json::from_value(json!({
         "schema": "clearstream.watch-status", "version": 1, "host": "dtn1", "fabric": "six", "running_ns": 1_500_000_000,
-        "served_count": 3, "change_count": 1, "failed_change_count": 0, "repair_count": 0,
-        "ways": [{"network": "storage", "family": "ipv4", "interval_ns": 100_000_000, "targets": [], "heard": true,
+        "served_count": 3, "change_count": 1, "failed_change_count": 0, "repair_count": 0, "restored_count": 0,
+        "ways": [{"network": "storage", "family": "ipv4", "interval_ns": 100_000_000, "targets": [], "installed": true, "heard": true,
             "gateways": [gateway]}],
     }))
     .unwrap();

@@ -126,7 +126,7 @@ fn the_oldest_record_is_explained_alone() {
     assert!(Evidence::from_record(&reader, Some(u32::MAX)).is_err());
 }
 
-/// The oldest record, with other hosts or another lab than it has.
+/// A record of two hosts, with other hosts or another lab than it has.
 fn line_rate_of(change: impl FnOnce(&mut serde_json::Value)) -> Option<BitRate> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/clearstream-40ge");
     let folder = tempfile::tempdir().unwrap();
@@ -154,7 +154,9 @@ fn a_record_has_the_line_rate_of_its_hosts_or_its_lab() {
         line_rate_of(|run| {
             run.as_object_mut().unwrap().remove("lab");
             for (host, speed) in [("client", client), ("server", server)] {
-                let nics = run[host]["nics"].as_array_mut().unwrap();
+                let mut hosts = run["hosts"].as_array_mut().unwrap().iter_mut();
+                let found = hosts.find(|found| found["role"] == host).unwrap();
+                let nics = found["report"]["nics"].as_array_mut().unwrap();
                 nics.retain(|nic| nic["name"] != "eth40");
                 nics.extend(speed.map(card));
             }

@@ -5,8 +5,9 @@ use std::{
     time::Instant,
 };
 
+use clearstream_control::PeerError;
 use clearstream_schema::semantics::SemanticsConfig;
-use clearstream_storage::semantics::{PeerMount, run};
+use clearstream_storage::semantics::{PeerMount, SemanticsError, run};
 
 use super::place::{LabMounts, Place, PlaceArgs, absolute, start_local};
 use crate::{
@@ -68,18 +69,26 @@ impl SemanticsArgs {
             let left = mean.saturating_mul((count - number) as u32);
             out.progress(left, &format!("check {} of {count}", number + 1));
         };
-        let found = run(&config, &|| place.start(), peer, &stop, &mut on_check)?;
+        let too_long = || {
+            CommandError::Partial(format!(
+                "the checks took longer than {}: later ones did not run (--timeout)",
+                config.timeout
+            ))
+        };
+        let is_stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
+        let found = match run(&config, &|| place.start(), peer, &stop, &mut on_check) {
+            // Before the first one.
+            Err(SemanticsError::Peer(PeerError::Stopped { .. })) if !is_stopped() => return Err(too_long()),
+            found => found?,
+        };
         out.result(&found, || output::semantics::table(&found))?;
         if found.complete {
             return Ok(());
         }
-        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+        if is_stopped() {
             return Err(CommandError::Interrupted("later checks did not run".to_owned()));
         }
-        Err(CommandError::Partial(format!(
-            "the checks took longer than {}: later ones did not run (--timeout)",
-            config.timeout
-        )))
+        Err(too_long())
     }
 
     fn peer_mount(&self, peer: &str) -> Result<PeerMount, CommandError> {

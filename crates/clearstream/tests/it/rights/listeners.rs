@@ -38,7 +38,7 @@ const LISTENERS: [(&str, &str); 24] = [
     ),
     ("sys/src/timestamp.rs", "(loopback, a socket of its own)"),
     ("watch/src/control.rs", "control socket of `route watch`"),
-    ("watch/src/sockets.rs", "`clearstream route watch`: probes"),
+    ("watch/src/ports.rs", "`clearstream route watch`: probes"),
     ("watch/src/tcp.rs", "`clearstream route watch`: probes"),
 ];
 

@@ -84,7 +84,7 @@ pub(crate) fn sample(number: u32) -> LiveSample {
             "out_bps": 0.0, "in_bps": 9.9e9, "rtt_ns": 17_000_000, "retransmit_count": 12,
             "limit": "receiver-window", "sentence": "the window of 6.00 MiB"}],
         "connections_ns": 3_000_000_000u64, "connection_count": 4,
-        "paths": [{"network": "storage", "family": "ipv4", "interval_ns": 100_000_000, "targets": [], "heard": true,
+        "paths": [{"network": "storage", "family": "ipv4", "interval_ns": 100_000_000, "targets": [], "installed": true, "heard": true,
             "gateways": [{"name": "gw1", "address": "192.0.2.9", "used": false, "drained": false,
                 "neighbour": "failed", "sent_count": 9, "answered_count": 0, "lost_count": 9, "out_count": 1,
                 "in_count": 0}]}],
