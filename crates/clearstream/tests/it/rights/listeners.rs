@@ -9,7 +9,7 @@ const OPENING: [&str; 5] =
 
 /// Files with such a call, outside of tests, and the row of the table by its beginning;
 /// or why there is none, in parentheses.
-const LISTENERS: [(&str, &str); 24] = [
+const LISTENERS: [(&str, &str); 25] = [
     ("clearstream/src/endpoints/address.rs", "(finds the own address, sends nothing)"),
     ("clearstream/src/verbs/route/here.rs", "(finds the own address, sends nothing)"),
     ("control/src/tls/serve.rs", "daemon (`clearstream serve`)"),
@@ -27,6 +27,7 @@ const LISTENERS: [(&str, &str); 24] = [
     ("iwarp/src/rnic/listener.rs", "RDMA listener"),
     ("lab/src/keeper.rs", "labs"),
     ("message/src/connection/socket.rs", "data sockets of a flow, message, overlap or explore test"),
+    ("netlink/src/changes.rs", "(netlink: what the kernel tells of changes)"),
     ("plan/src/effective.rs", "(loopback, for one connection of its own)"),
     ("plan/src/host.rs", "(finds the own address, sends nothing)"),
     ("probe/src/channel.rs", "(sends probes)"),
