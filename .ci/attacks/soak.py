@@ -113,6 +113,7 @@ class Soak:
         for pid, found in lasting.items():
             # What a process takes until each of its paths was used once is not growth, nor is a history that fills.
             is_page = self.roles[pid].startswith("live")
+            empty = found[0][1]
             begins = found[0][0] + seconds * (0.75 if is_page else 0.4)
             found = [sample for sample in found if sample[0] > begins]
             rate, error = slope(found)
@@ -120,7 +121,7 @@ class Soak:
             half = len(found) // 2
             first, last = (max(files for _, _, files in part) for part in (found[:half], found[half:]))
             middle = statistics.median(kb for _, kb, _ in found)
-            is_filling = is_page and middle < HISTORY_KB
+            is_filling = is_page and middle < empty + HISTORY_KB
             if not self.roles[pid].startswith("lab"):
                 print(f"    {self.roles[pid]}: {middle:.0f} KiB, {rate * seconds:+.0f} +- {2 * error * seconds:.0f} KiB over the soak, "
                       f"descriptors at most {first}, then {last}")
