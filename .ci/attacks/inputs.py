@@ -119,7 +119,8 @@ def inputs(count, chance):
                     file.write(mutated(data, chance))
                 command = [path if word == "{}" else word for word in words]
             stdin = open(path, "rb") if name == "token" else None
-            code, output, peak = run(command, stdin=stdin)
+            # A service of a lab has 30 s to be ready.
+            code, output, peak = run(command, stdin=stdin, limit=60 if name == "lab" else 20)
             if stdin:
                 stdin.close()
             judge("inputs", f"{name} {' '.join(command[1:3])}", code, output, peak, path)
