@@ -14,6 +14,9 @@ use crate::formats::ansible;
 /// Bytes of all configurations of a host.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// Files that are looked at for what they are, where none is read.
+const MOST_NAMED: usize = 64;
+
 /// Folders deeper than this are not entered.
 const MOST_DEPTH: usize = 12;
 
@@ -68,10 +71,18 @@ pub fn folder(path: &Path) -> Result<Reading, ReadError> {
     if is_nothing(&reading) {
         let nearest =
             reading.unread.first().map(|unread| format!("{}: {}", unread.place.file, unread.reason));
-        let nearest = nearest.unwrap_or_else(|| "no file of a known name".to_owned());
+        let nearest =
+            nearest.or_else(|| nearest_of(&children)).unwrap_or_else(|| "no file of a known name".to_owned());
         return Err(ReadError::Nothing { path: path.to_owned(), nearest });
     }
     Ok(reading)
+}
+
+/// What the first of some files is that is of a kind which is not read.
+fn nearest_of(files: &[PathBuf]) -> Option<String> {
+    let named =
+        |path: &PathBuf| Some(format!("{}: {}", path.display(), nearest::foreign(&source(path).ok()?)?));
+    files.iter().filter(|path| path.is_file()).take(MOST_NAMED).find_map(named)
 }
 
 /// Reads files of one host; folders among them are read with all they hold.

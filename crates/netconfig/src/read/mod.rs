@@ -97,18 +97,22 @@ pub fn sources(sources: &[Source]) -> Reading {
     });
     for (known, source) in sorted {
         gathering.begin();
+        let set_before = gathering.set_count();
         match known {
             Some(Known::By(reader, _)) => (reader.read)(source, &mut gathering),
             Some(Known::Own) => gathering.understood(),
-            None => {}
+            Some(Known::Foreign) | None => {}
         }
-        if gathering.is_understood() {
+        let says_nothing =
+            gathering.set_count() == set_before && gathering.unread_of(&source.path).next().is_some();
+        if gathering.is_understood() && !says_nothing {
             gathering.facts().read_files.insert(source.path.clone());
         } else if !source.text.trim().is_empty() {
             nothing_of(source, &mut gathering);
             not_understood.push(source.path.clone());
         }
     }
+    gathering.leave_open_what_was_not_printed();
     let mut others = std::mem::take(&mut gathering.others);
     let (routing, unread) = gathering.finish();
     for other in &mut others {

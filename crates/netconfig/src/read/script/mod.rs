@@ -2,8 +2,10 @@
 //! tokens of a line decide its kind, so that one file may hold several kinds: notes
 //! of an administrator often do.
 
+mod expand;
 pub(crate) mod json;
 mod marks;
+pub(crate) mod net_tables;
 mod net_tools;
 mod objects;
 pub(crate) mod printed;
@@ -47,17 +49,25 @@ pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gatherin
     if style == Style::Commands {
         sysctls(source, gathering);
     }
-    let text = shell::filled_in(&source.text);
     let mut state = State::new(&source.path, ipv6, style);
-    state.each(&statements(&text, style), gathering);
+    let rest = net_tables::read(source, gathering);
+    let text = rest.as_deref().unwrap_or(&source.text);
+    if style == Style::Commands && text.contains(['$', ';', '<', '(']) {
+        let lines = expand::expanded(text);
+        state.each(&statements(lines.iter().map(|(line, text)| (*line, text.as_str())), style), gathering);
+    } else {
+        state.each(&statements((1..).zip(text.lines()), style), gathering);
+    }
     state.report_programs(gathering);
 }
 
 /// Reads one command that stands in a file of another kind.
 pub(crate) fn line(file: &str, line: u32, text: &str, gathering: &mut Gathering) {
-    let tokens = ip_arguments::split(text, line);
     let mut state = State::new(file, None, Style::Commands);
-    state.each(&divide(&tokens, Style::Commands), gathering);
+    for (_, text) in expand::expanded(text) {
+        let tokens = ip_arguments::split(&text, line);
+        state.each(&divide(&tokens, Style::Commands), gathering);
+    }
     state.report_programs(gathering);
 }
 
@@ -269,7 +279,7 @@ impl<'a> State<'a> {
     }
 
     /// `ip route show table 7`: what follows is its answer.
-    fn shows(&mut self, object: &str, arguments: &[Token<'_>], gathering: &Gathering) {
+    fn shows(&mut self, object: &str, arguments: &[Token<'_>], gathering: &mut Gathering) {
         self.shown = Shown { ipv6: self.ipv6, ..Shown::default() };
         if object != "route" {
             return;
@@ -277,11 +287,16 @@ impl<'a> State<'a> {
         let named = ["table", "tabl", "tab", "ta", "t"].iter().find_map(|name| value_of(arguments, name));
         let by_vrf = value_of(arguments, "vrf");
         let table = match (named, by_vrf) {
-            (Some("all" | "0" | "cache"), _) | (None, None) => return,
+            (Some("all" | "0" | "unspec"), _) => {
+                gathering.shows_all_tables = true;
+                return;
+            }
+            (Some("cache"), _) | (None, None) => return,
             (Some(name), _) => gathering.names.table(name),
             (None, Some(vrf)) => gathering.vrfs.get(vrf).copied(),
         };
         self.shown.table = table;
+        gathering.shown_tables.extend(table);
         self.shown.is_of_unknown_table = table.is_none();
     }
 

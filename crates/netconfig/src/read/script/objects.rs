@@ -85,15 +85,17 @@ impl State<'_> {
             Err(ParseError(reason)) => {
                 let line = tokens.first().map_or(1, |token| token.line);
                 gathering.unread(self.file, line, &format!("ip rule add {}", joined(tokens)), &reason);
-                let table = value_of(tokens, "table").or_else(|| value_of(tokens, "lookup"));
+                let value = |name: &str| {
+                    let at = tokens.iter().position(|token| ip_arguments::full_name(token.text) == name)?;
+                    tokens.get(at + 1).map(|token| token.text)
+                };
+                let table = value("table").or_else(|| value("lookup"));
                 let action = match table.map(|name| (name, gathering.names.table(name))) {
                     Some((_, Some(number))) => RuleAction::Table(number),
                     Some((name, None)) => RuleAction::Other(format!("table {name}")),
                     None => RuleAction::Other("unknown".to_owned()),
                 };
-                let priority = ["priority", "preference", "pref", "order"]
-                    .iter()
-                    .find_map(|name| value_of(tokens, name));
+                let priority = value("preference");
                 let selector = RuleSelector { other: vec![joined(tokens)], ..RuleSelector::default() };
                 gathering.rule(RuleEntry {
                     ipv6: self.ipv6.unwrap_or(false),

@@ -187,7 +187,10 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
         for route in routes {
             let RouteAction::Link { interface } = &route.action else { continue };
             // A single neighbour is named by intent: a gateway elsewhere, a container.
-            if is_always_on_link(route) || route.destination == Prefix::host(route.destination.address) {
+            if is_always_on_link(route)
+                || is_advertised(route)
+                || route.destination == Prefix::host(route.destination.address)
+            {
                 continue;
             }
             let Some(beaten) = beaten(host, routes, route, interface) else { continue };
@@ -215,6 +218,12 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
             );
         }
     }
+}
+
+/// A prefix that a router advertised as on the link (RFC 4861, section 6.3.4; RTPROT_RA of rtnetlink(7)).
+fn is_advertised(route: &RouteEntry) -> bool {
+    const RTPROT_RA: u8 = 9;
+    route.protocol == RTPROT_RA
 }
 
 /// Link-local and multicast destinations (RFC 3927, 4291, 5771).
