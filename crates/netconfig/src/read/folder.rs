@@ -98,7 +98,14 @@ pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
     }
     let reading = super::sources(&sources);
     if is_nothing(&reading) {
-        let nearest = sources.first().map_or_else(|| "no file was given".to_owned(), nearest::form);
+        // A line of which it is known why it was not read says more than what the file looks like.
+        let by_line = reading.unread.iter().find(|unread| !unread.reason.starts_with(super::NOTHING));
+        let nearest = match (by_line, sources.first()) {
+            (Some(unread), Some(source)) if !nearest::is_foreign_configuration(source) => {
+                format!("{}: {}", unread.text, unread.reason)
+            }
+            (_, source) => source.map_or_else(|| "no file was given".to_owned(), nearest::form),
+        };
         return Err(ReadError::Nothing { path: paths.first().cloned().unwrap_or_default(), nearest });
     }
     Ok(reading)

@@ -80,6 +80,9 @@ pub enum ReadError {
     },
 }
 
+/// How the reason begins where nothing of a file is understood.
+const NOTHING: &str = "nothing in it was understood";
+
 /// Lines of a file of which nothing was understood that are reported one by one.
 const FEW_LINES: usize = 4;
 
@@ -130,7 +133,7 @@ fn nothing_of(source: &Source, gathering: &mut Gathering) {
     if lines > FEW_LINES {
         gathering.forget_unread(&source.path);
     }
-    let reason = format!("nothing in it was understood: {}", nearest::form(source));
+    let reason = format!("{NOTHING}: {}", nearest::form(source));
     gathering.unread(&source.path, 1, detect::last_part(&source.path), reason);
 }
 

@@ -94,11 +94,17 @@ fn own_keys(kind: &str) -> Option<&'static [(&'static str, Kind)]> {
 
 /// Checks the devices of a document.
 pub(super) fn network(file: &str, network: &Yaml, gathering: &mut Gathering) {
-    let mut checked = Checked { file, ids: BTreeSet::new(), is_alone: is_alone(gathering) };
+    let renderer = network.get("renderer");
+    let mut checked = Checked { file, ids: BTreeSet::new(), is_alone: is_alone(gathering), renderer };
     for (kind, devices) in network.entries() {
         if !matches!(kind.text(), Some("renderer" | "version" | "openvswitch")) {
             checked.ids.extend(devices.entries().iter().filter_map(|(id, _)| id.text()).map(str::to_owned));
         }
+    }
+    // Patch ports of Open vSwitch are made there.
+    for pair in network.get("openvswitch").and_then(|it| it.get("ports")).map(Yaml::items).unwrap_or_default()
+    {
+        checked.ids.extend(pair.items().iter().filter_map(Yaml::text).map(str::to_owned));
     }
     for (kind, devices) in network.entries() {
         for (id, device) in devices.entries() {
@@ -118,6 +124,7 @@ struct Checked<'a> {
     /// Devices of the document.
     ids: BTreeSet<String>,
     is_alone: bool,
+    renderer: Option<&'a Yaml>,
 }
 
 impl Checked<'_> {
@@ -152,7 +159,10 @@ impl Checked<'_> {
                 }
             }
         }
-        if let Some(link) = device.get("link").filter(|_| kind == "vlans") {
+        // NetworkManager may have the device of a VLAN in a profile of its own.
+        let is_managed =
+            device.get("renderer").or(self.renderer).and_then(Yaml::text) == Some("NetworkManager");
+        if let Some(link) = device.get("link").filter(|_| kind == "vlans" && !is_managed) {
             self.reference(name, link, gathering);
         }
         for port in device.get("interfaces").map(Yaml::items).unwrap_or_default() {

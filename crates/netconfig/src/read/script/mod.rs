@@ -32,6 +32,9 @@ use super::{
 /// Programs and functions that are named in a message.
 const MOST_NAMED: usize = 6;
 
+/// Why a command is passed over that says where it runs.
+const OTHER_NAMESPACE: &str = "is for another network namespace, which is not read";
+
 /// Reads a script, a batch or printed text. `ipv6` is the family of arguments that
 /// imply none.
 pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gathering) {
@@ -227,6 +230,10 @@ impl<'a> State<'a> {
                 // `-o`, `-d`, and several in one: `-d6`.
                 option if option.len() == 2 && "odsNjp".contains(&option[1..]) && option.starts_with('-') => {
                 }
+                option @ ("-n" | "-net" | "-netns") => {
+                    self.ipv6 = outside;
+                    return Err(ParseError(format!("\"ip {option}\" {OTHER_NAMESPACE}")));
+                }
                 option if option.starts_with('-') => {
                     self.ipv6 = outside;
                     return Err(ParseError(format!("\"ip {option}\" is not supported")));
@@ -242,8 +249,10 @@ impl<'a> State<'a> {
 
     fn object(&mut self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         let [object, rest @ ..] = tokens else { return Ok(()) };
-        let object = object_name(object.text)
-            .ok_or_else(|| ParseError(format!("\"ip {}\" is not read here", object.text)))?;
+        let object = object_name(object.text).ok_or_else(|| match object.text {
+            "netns" | "netn" => ParseError(format!("\"ip netns\" {OTHER_NAMESPACE}")),
+            other => ParseError(format!("\"ip {other}\" is not read here")),
+        })?;
         let Some((command, rest)) = rest.split_first() else {
             self.shows(object, &[], gathering);
             return Ok(());
@@ -255,6 +264,8 @@ impl<'a> State<'a> {
             (_, Verb::Show) => self.shows(object, rest, gathering),
             (_, Verb::Lookup) => self.shown = Shown { is_lookup: true, ..Shown::default() },
             ("route", Verb::Add | Verb::Append | Verb::Replace) => self.add_route(rest, verb, gathering),
+            // The other branch of a script may be the one that runs: `stop` deletes what `start` adds.
+            (_, Verb::Delete | Verb::Flush) if self.depth > 0 => {}
             ("route", Verb::Delete) => self.delete_route(rest, gathering),
             ("rule", Verb::Add | Verb::Replace) => self.add_rule(rest, gathering),
             ("rule", Verb::Delete) => self.delete_rule(rest, gathering),
@@ -327,7 +338,10 @@ impl<'a> State<'a> {
             // `echo 200 backup >> /etc/iproute2/rt_tables`.
             gathering.understood();
             gathering.names.read_tables(&format!("{number} {}", name.text));
-        } else if !text.contains("proc/sys/") && text.contains('/') && text.contains('>') {
+        } else if !["proc/sys/", ">/dev/", "> /dev/"].iter().any(|known| text.contains(known))
+            && text.contains('/')
+            && text.contains('>')
+        {
             return Err(ParseError("what is written there is not supported".to_owned()));
         }
         Ok(())

@@ -12,6 +12,9 @@ use crate::read::{
     values,
 };
 
+/// The kernel as the owner of a route (rtnetlink(7)).
+const RTPROT_KERNEL: u8 = 2;
+
 /// What the columns of a table are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Columns {
@@ -125,10 +128,11 @@ fn add(
             destination,
             table: MAIN_TABLE,
             metric,
+            // The network of an address, as far as such a table tells.
+            protocol: if matches!(action, RouteAction::Link { .. }) { RTPROT_KERNEL } else { 0 },
             action,
             source: None,
             mtu: None,
-            protocol: 0,
             place: Some(place(file, line)),
         }),
         _ => gathering.unknown_route(Some(MAIN_TABLE), destination, "printed without numbers or its metric"),

@@ -19,7 +19,11 @@ impl State<'_> {
             gathering.loader = Loader::Append;
         }
         match ip_arguments::route(tokens, self.context(gathering)) {
-            Ok(Some(parsed)) => parsed.gather(self.file, verb == Verb::Replace, gathering),
+            Ok(Some(parsed)) => {
+                // In one of two branches it may not be the one that takes the place of the other.
+                let replaces = verb == Verb::Replace && gathering.loader != Loader::Conditional;
+                parsed.gather(self.file, replaces, gathering);
+            }
             Ok(None) => self.address_by_route(tokens, gathering),
             Err(ParseError(reason)) => {
                 let line = tokens.first().map_or(1, |token| token.line);

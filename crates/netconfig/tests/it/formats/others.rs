@@ -147,6 +147,55 @@ pub(super) const CASES: &[Case] = &[
         found: &[],
     },
     Case {
+        what: "a forum: two host routes and the networks of the other card (route -n behind a prompt with a name)",
+        files: &[(
+            "post.txt",
+            "user@domain:~$ route -n\nKernel IP routing table\nDestination     Gateway         Genmask         Flags Metric Ref    Use Iface\n\
+             192.168.11.2    0.0.0.0         255.255.255.255 UH    0      0        0 eth0\n\
+             192.168.11.0    0.0.0.0         255.255.255.0   U     0      0        0 eth1\n\
+             0.0.0.0        192.168.11.1        0.0.0.0         UG    0      0        0 eth1\n",
+        )],
+        routes: &[
+            "192.168.11.2/32 dev eth0",
+            "192.168.11.0/24 dev eth1",
+            "default via 192.168.11.1 dev eth1",
+        ],
+        found: &[],
+    },
+    Case {
+        what: "route without -n: names stand where addresses were, and are not guessed",
+        files: &[(
+            "post.txt",
+            "$ route\nKernel IP routing table\nDestination     Gateway         Genmask         Flags Metric Ref    Use Iface\n\
+             default         _gateway        0.0.0.0         UG    100    0        0 eth0\n\
+             10.9.0.0        10.1.0.2        255.255.0.0     UG    100    0        0 eth0\n\
+             link-local      0.0.0.0         255.255.0.0     U     1000   0        0 eth0\n",
+        )],
+        routes: &["10.9.0.0/16 via 10.1.0.2 dev eth0 metric 100"],
+        found: &[],
+    },
+    Case {
+        what: "route -6 -n: a prefix of the link inside of one that leads over its router",
+        files: &[(
+            "post.txt",
+            "Kernel IPv6 routing table\nDestination                    Next Hop                   Flag Met Ref Use If\n\
+             2001:db8:1:2::/64              [::]                       U    256 1     0 eth0\n\
+             2001:db8:1::/48                fe80::1                    UG   100 1     0 eth0\n",
+        )],
+        routes: &["2001:db8:1:2::/64 dev eth0 metric 256", "2001:db8:1::/48 via fe80::1 dev eth0 metric 100"],
+        found: &[],
+    },
+    Case {
+        what: "netplan: ports of Open vSwitch, which other devices are made of (netplan itself asks for its daemon first)",
+        files: &[(
+            "bridges.yaml",
+            "network:\n  version: 2\n  openvswitch:\n    ports: [[patch0, patch1]]\n  ethernets:\n    eth0: {addresses: [10.1.0.5/24]}\n  bridges:\n    \
+             br0: {interfaces: [patch0], openvswitch: {}}\n    br1: {interfaces: [patch1], openvswitch: {}}\n",
+        )],
+        routes: &[],
+        found: &[],
+    },
+    Case {
         what: "netstat -rn below a prompt: it prints no metric, so that a second default route is not told from the first",
         files: &[(
             "ticket.txt",

@@ -127,4 +127,26 @@ pub(super) const CASES: &[Case] = &[
         routes: &["default via 10.1.0.1 dev e0", "default dev e1 table 200"],
         found: &[],
     },
+    Case {
+        what: "start and stop of one script: what stop deletes is what start adds",
+        files: &[(
+            "balance.sh",
+            "#!/bin/sh\nIP=/sbin/ip\nset_up() {\n  echo \" - tables\" >>/dev/stdout\n  $IP address add 10.1.0.5/24 dev e0\n  \
+             $IP route add default via 10.1.0.1 dev e0 table 10\n  $IP rule add from 10.1.0.5 table 10 prio 10\n}\ncase \"$1\" in\n  start)\n    \
+             set_up\n    $IP route add default via 10.1.0.1 dev e0\n    ;;\n  stop)\n    $IP rule del from 10.1.0.5 table 10\n    \
+             $IP route flush table 10\n    ;;\nesac\n",
+        )],
+        routes: &["default via 10.1.0.1 dev e0", "default via 10.1.0.1 dev e0 table 10"],
+        found: &[],
+    },
+    Case {
+        what: "a route for one kind of hosts, another for the rest: one of the two is there",
+        files: &[(
+            "hosts.sh",
+            "#!/bin/bash\nif [[ $(hostname) == a ]]; then\n  sudo ip route replace 10.20.0.0/16 \\\n    nexthop via 10.1.0.1 dev e0 \\\n    \
+             nexthop via 10.1.0.2 dev e0\nelif [[ $(hostname) == b ]]; then\n  sudo ip route replace 10.20.0.0/16 via 10.1.0.9 dev e0\nfi\n",
+        )],
+        routes: &["10.20.0.0/16 via 10.1.0.1*1 dev e0,10.1.0.2*1 dev e0", "10.20.0.0/16 via 10.1.0.9 dev e0"],
+        found: &[],
+    },
 ];

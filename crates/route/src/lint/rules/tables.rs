@@ -188,7 +188,7 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
             let RouteAction::Link { interface } = &route.action else { continue };
             // A single neighbour is named by intent: a gateway elsewhere, a container.
             if is_always_on_link(route)
-                || is_advertised(route)
+                || is_of_the_link(route)
                 || route.destination == Prefix::host(route.destination.address)
             {
                 continue;
@@ -220,10 +220,12 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
     }
 }
 
-/// A prefix that a router advertised as on the link (RFC 4861, section 6.3.4; RTPROT_RA of rtnetlink(7)).
-fn is_advertised(route: &RouteEntry) -> bool {
+/// The network of an address (RTPROT_KERNEL of rtnetlink(7)), or one that a router advertised as on the link (RTPROT_RA;
+/// RFC 4861, section 6.3.4).
+fn is_of_the_link(route: &RouteEntry) -> bool {
+    const RTPROT_KERNEL: u8 = 2;
     const RTPROT_RA: u8 = 9;
-    route.protocol == RTPROT_RA
+    matches!(route.protocol, RTPROT_KERNEL | RTPROT_RA)
 }
 
 /// Link-local and multicast destinations (RFC 3927, 4291, 5771).
