@@ -149,7 +149,7 @@ fn what(source: &Source) -> Option<&'static str> {
     let has = |start: &&str| text.lines().any(|line| line.trim_start().starts_with(start));
     let is_it = |kind: &&Foreign| {
         kind.names.contains(&name)
-            || kind.lines.iter().any(|start| has(start))
+            || kind.lines.iter().any(has)
             || kind.parts.iter().any(|part| text.contains(part))
     };
     // `ip route 10.0.0.0/8 10.1.0.1` is a line of FRR and of switches; ip(8) has a verb there.

@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::shell::{Values, assignment, depth_change, with_values};
+use super::{
+    pieces::{Piece, braces, first_value, is_constant, numbered, pieces, words},
+    shell::{Values, assignment, depth_change, with_values},
+};
 
 /// Lines beyond which nothing more is expanded, and functions inside of functions.
 const MOST_LINES: usize = 20_000;
 const MOST_CALLS: usize = 8;
-
-/// A command or a part of one, with its line.
-type Piece = (u32, String);
 
 /// The commands of a script, each with its line.
 pub(super) fn expanded(text: &str) -> Vec<Piece> {
@@ -30,109 +30,6 @@ pub(super) fn expanded(text: &str) -> Vec<Piece> {
         }
     }
     shell.done
-}
-
-/// Commands of a line apart, and the here-documents by the line that begins them.
-fn pieces(text: &str) -> (Vec<Piece>, BTreeMap<u32, Vec<String>>) {
-    let (mut pieces, mut documents) = (Vec::new(), BTreeMap::new());
-    let mut lines = (1..).zip(text.lines().map(str::to_owned));
-    while let Some((line, text)) = lines.next() {
-        if text.trim_start().starts_with('#') {
-            pieces.push((line, text));
-            continue;
-        }
-        let delimiter = delimiter(&text);
-        for piece in divided(&text) {
-            pieces.push((line, piece));
-        }
-        let Some(end) = delimiter else { continue };
-        let mut body = Vec::new();
-        for (at, text) in lines.by_ref() {
-            if text.trim() == end {
-                break;
-            }
-            // What `cat` writes to a file is no command; names of tables are told from the rest below.
-            if !writes_a_file(&pieces) && !ends_a_loop(&pieces) {
-                pieces.push((at, text.clone()));
-            } else if text_names_tables(&pieces) {
-                pieces.push((at, format!("echo {} >>/etc/iproute2/rt_tables", text.trim())));
-            }
-            body.push(text);
-        }
-        documents.insert(line, body);
-    }
-    (pieces, documents)
-}
-
-/// The word that ends a here-document, `<<EOF`, `<<-'EOF'`.
-fn delimiter(line: &str) -> Option<String> {
-    let (_, rest) = line.split_once("<<")?;
-    let rest = rest.strip_prefix('-').unwrap_or(rest).trim_start();
-    let word = rest.split(|c: char| c.is_whitespace() || matches!(c, ';' | '|' | '>')).next()?;
-    let word = word.trim_matches(['\'', '"', '\\']);
-    let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    is_word.then(|| word.to_owned())
-}
-
-fn writes_a_file(pieces: &[Piece]) -> bool {
-    let is_begin = |text: &str| text.contains("<<");
-    let begin = pieces.iter().rev().find(|(_, text)| is_begin(text));
-    begin.is_some_and(|(_, text)| {
-        let first = text.split_whitespace().find(|word| !super::shell::is_prefix(word)).unwrap_or_default();
-        matches!(first, "cat" | "tee" | ":") || text.contains("| tee ") || text.contains("| sudo tee ")
-    })
-}
-
-fn ends_a_loop(pieces: &[Piece]) -> bool {
-    pieces.last().is_some_and(|(_, text)| text.trim_start().starts_with("done"))
-}
-
-fn text_names_tables(pieces: &[Piece]) -> bool {
-    let begin = pieces.iter().rev().find(|(_, text)| text.contains("<<"));
-    begin.is_some_and(|(_, text)| text.contains("rt_tables"))
-}
-
-/// Commands of a line: apart at `;` outside of quotes and brackets, and behind `do`, `then`, `else` and `{`.
-fn divided(line: &str) -> Vec<String> {
-    let (mut parts, mut part, mut quote, mut depth) = (Vec::new(), String::new(), None, 0_i32);
-    let mut characters = line.chars().peekable();
-    while let Some(c) = characters.next() {
-        match (quote, c) {
-            (Some(open), _) if c == open => quote = None,
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '#') if part.is_empty() || part.ends_with([' ', '\t']) => break,
-            (None, '(') => depth += 1,
-            (None, ')') => depth -= 1,
-            (None, ';') if depth <= 0 => {
-                // `;;` ends a case.
-                if characters.peek() == Some(&';') {
-                    characters.next();
-                    part.push_str(" ;;");
-                }
-                parts.push(std::mem::take(&mut part));
-                // A blank at the beginning of a line has a meaning in what `ip` prints.
-                while characters.next_if(|c| c.is_whitespace()).is_some() {}
-                continue;
-            }
-            _ => {}
-        }
-        part.push(c);
-    }
-    parts.push(part);
-    let mut commands = Vec::new();
-    for part in parts {
-        let mut rest = part.as_str();
-        while let Some((word, behind)) = rest.trim_start().split_once([' ', '\t'])
-            && matches!(word, "do" | "then" | "else" | "{")
-        {
-            commands.push(word.to_owned());
-            rest = behind;
-        }
-        if !rest.trim().is_empty() || part.is_empty() {
-            commands.push(rest.to_owned());
-        }
-    }
-    commands
 }
 
 #[derive(Default)]
@@ -165,7 +62,7 @@ impl Shell {
             if !first.is_empty() {
                 body.push((line, first.to_owned()));
             }
-            while let Some((line, text)) = pieces.next() {
+            for (line, text) in pieces.by_ref() {
                 let bare = text.trim();
                 if bare == "{" {
                     depth += 1;
@@ -219,20 +116,20 @@ impl Shell {
         }
         self.assign(&text);
         let words = words(&text);
-        let called = words.iter().position(|word| !super::shell::is_prefix(word));
-        if let Some(at) = called
-            && let Some(body) = words.get(at).and_then(|name| self.functions.get(name)).cloned()
+        let at = words.iter().position(|word| !super::shell::is_prefix(word)).unwrap_or(words.len());
+        if let Some((name, arguments)) = words.get(at..).and_then(<[String]>::split_first)
+            && let Some(body) = self.functions.get(name).cloned()
             && self.calls < MOST_CALLS
             && !text.trim_end().ends_with('\\')
         {
-            self.called.insert(words[at].clone());
-            return self.call(line, &words[at + 1..], &body);
+            self.called.insert(name.clone());
+            return self.call(arguments, &body);
         }
         self.done.push((line, text));
     }
 
     /// The body of a function with its arguments; its lines are those of the function.
-    fn call(&mut self, _line: u32, arguments: &[String], body: &[Piece]) {
+    fn call(&mut self, arguments: &[String], body: &[Piece]) {
         let outside: Values = self.values.clone();
         for number in 0..10 {
             self.values.remove(&number.to_string());
@@ -259,51 +156,44 @@ impl Shell {
 
     /// Learns what a command assigns.
     fn assign(&mut self, text: &str) {
-        let mut words = text.trim();
-        while let Some((first, rest)) = words.split_once([' ', '\t'])
+        let mut command = text.trim();
+        while let Some((first, rest)) = command.split_once([' ', '\t'])
             && matches!(
                 first,
                 "export" | "readonly" | "local" | "declare" | "typeset" | "-r" | "-a" | "-x" | "-i"
             )
         {
-            words = rest.trim_start();
+            command = rest.trim_start();
         }
-        if let Some(rest) = words.strip_prefix("read ").or_else(|| words.strip_prefix("unset ")) {
+        if let Some(rest) = command.strip_prefix("read ").or_else(|| command.strip_prefix("unset ")) {
             for name in rest.split_whitespace() {
                 self.values.remove(name);
             }
             return;
         }
-        let mut rest = words;
-        while let Some((name, value)) = assignment(rest) {
-            let is_added = rest.as_bytes().get(name.len()) == Some(&b'+');
-            let (name, value) = (name.to_owned(), value.to_owned());
-            if self.depth > 0 {
-                self.uncertain.insert(name.clone());
-            }
-            if let Some(list) = value.strip_prefix('(').and_then(|list| list.trim_end().strip_suffix(')')) {
-                let items: Vec<String> = self::words(list);
-                let known = self.arrays.entry(name).or_default();
-                if !is_added {
-                    known.clear();
-                }
-                known.extend(items);
-                return;
-            }
-            let (value, behind) = first_value(&value);
-            let before = if is_added { self.values.get(&name).cloned() } else { Some(String::new()) };
-            match before.filter(|_| is_constant(&value)) {
-                Some(before) => self.values.insert(name, before + &value),
-                None => self.values.remove(&name),
-            };
-            let Some(behind) = behind.map(str::to_owned) else { return };
-            // `A=1 command` sets it for the command alone; two assignments are two.
-            if assignment(&behind).is_none() {
-                return;
-            }
-            return self.assign(&behind);
+        let Some((name, value)) = assignment(command) else { return };
+        let is_added = command.as_bytes().get(name.len()) == Some(&b'+');
+        if self.depth > 0 {
+            self.uncertain.insert(name.to_owned());
         }
-        let _ = &mut rest;
+        if let Some(list) = value.strip_prefix('(').and_then(|list| list.trim_end().strip_suffix(')')) {
+            let known = self.arrays.entry(name.to_owned()).or_default();
+            if !is_added {
+                known.clear();
+            }
+            known.extend(words(list));
+            return;
+        }
+        let (value, behind) = first_value(value);
+        let before = if is_added { self.values.get(name).cloned() } else { Some(String::new()) };
+        match before.filter(|_| is_constant(&value)) {
+            Some(before) => self.values.insert(name.to_owned(), before + &value),
+            None => self.values.remove(name),
+        };
+        // `A=1 command` sets it for the command alone; two assignments are two.
+        if let Some(behind) = behind.filter(|behind| assignment(behind).is_some()) {
+            self.assign(behind);
+        }
     }
 
     /// What the variables of a loop are in each of its rounds; none where that is not plain.
@@ -373,25 +263,6 @@ impl Shell {
     }
 }
 
-/// `eth{0,1}` and `eth{1..4}`.
-fn braces(word: &str) -> Option<Vec<String>> {
-    let (before, rest) = word.split_once('{')?;
-    let (inside, after) = rest.split_once('}')?;
-    if before.ends_with('$') {
-        return None;
-    }
-    let words: Vec<String> = match inside.split_once("..") {
-        Some((first, last)) => numbered(first.parse().ok()?, last.parse().ok()?)?,
-        None => inside.split(',').map(str::to_owned).collect(),
-    };
-    Some(words.into_iter().map(|word| format!("{before}{word}{after}")).collect())
-}
-
-fn numbered(first: i64, last: i64) -> Option<Vec<String>> {
-    let is_bounded = last.checked_sub(first).is_some_and(|count| (0..4096).contains(&count));
-    is_bounded.then(|| (first..=last).map(|number| number.to_string()).collect())
-}
-
 /// The head and the body of a loop that begins at a piece, and where it ends.
 fn looped(pieces: &[Piece], at: usize) -> Option<(&str, &[Piece], usize)> {
     let (_, head) = pieces.get(at)?;
@@ -437,49 +308,6 @@ fn function(text: &str) -> Option<(String, &str)> {
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
     let begins = behind.trim().is_empty() || behind.trim_start().starts_with('{');
     (is_name && begins).then(|| (name.to_owned(), behind))
-}
-
-/// Words apart, without the quotes around them.
-fn words(text: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote, mut is_word) = (Vec::new(), String::new(), None, false);
-    for c in text.chars() {
-        match (quote, c) {
-            (Some(open), _) if c == open => quote = None,
-            (None, '\'' | '"') => (quote, is_word) = (Some(c), true),
-            (None, ' ' | '\t' | '\n') => {
-                if is_word {
-                    words.push(std::mem::take(&mut word));
-                }
-                is_word = false;
-            }
-            _ => {
-                word.push(c);
-                is_word = true;
-            }
-        }
-    }
-    if is_word {
-        words.push(word);
-    }
-    words
-}
-
-/// The value of an assignment without its quotes, and what stands behind it.
-fn first_value(text: &str) -> (String, Option<&str>) {
-    for quote in ['"', '\''] {
-        if let Some((value, behind)) = text.strip_prefix(quote).and_then(|rest| rest.split_once(quote)) {
-            return (value.to_owned(), Some(behind.trim()).filter(|behind| !behind.is_empty()));
-        }
-    }
-    match text.split_once([' ', '\t']) {
-        Some((value, behind)) => (value.to_owned(), Some(behind.trim()).filter(|behind| !behind.is_empty())),
-        None => (text.to_owned(), None),
-    }
-}
-
-/// Whether a text has nothing more for a shell to do.
-fn is_constant(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "./:-_ @,=%+".contains(c))
 }
 
 #[cfg(test)]

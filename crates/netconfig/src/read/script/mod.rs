@@ -8,6 +8,7 @@ mod marks;
 pub(crate) mod net_tables;
 mod net_tools;
 mod objects;
+mod pieces;
 pub(crate) mod printed;
 mod shell;
 
