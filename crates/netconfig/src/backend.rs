@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::{
     formats::{
-        ansible::Ansible, ifcfg::Ifcfg, ifupdown::Ifupdown, iproute2::Iproute2, netplan::Netplan,
-        networkd::Networkd, networkmanager::NetworkManager, nmstate::Nmstate, shell::Shell, sysctl::Sysctl,
-        tuned::Tuned, udev::Udev,
+        ansible::Ansible, cloudinit::CloudInit, ifcfg::Ifcfg, ifupdown::Ifupdown, iproute2::Iproute2,
+        netplan::Netplan, networkd::Networkd, networkmanager::NetworkManager, nmstate::Nmstate, shell::Shell,
+        sysctl::Sysctl, tuned::Tuned, udev::Udev, wgquick::WgQuick, wicked::Wicked,
     },
     read::{
         detect::{FileName, Reader},
@@ -54,14 +54,17 @@ pub(crate) type ReadDocument = fn(&str, &Yaml, &mut Gathering);
 
 /// Every format. A file is read by the first that accepts its name, a text by the last that
 /// accepts it: a few characters already match a sysctl.
-pub(crate) static BACKENDS: [&dyn Backend; 12] = [
+pub(crate) static BACKENDS: [&dyn Backend; 15] = [
     &Ifcfg,
+    &Wicked,
+    &CloudInit,
     &Sysctl,
     &NetworkManager,
     &Networkd,
     &Netplan,
     &Nmstate,
     &Udev,
+    &WgQuick,
     &Tuned,
     &Ansible,
     &Iproute2,

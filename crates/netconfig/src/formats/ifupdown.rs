@@ -1,5 +1,7 @@
 //! Debian's `/etc/network/interfaces` (interfaces(5)), with the keys that ifupdown2 adds.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clearstream_schema::{
     prefix::Prefix,
     routing::{Hop, MAIN_TABLE, RouteAction, RouteEntry},
@@ -38,7 +40,10 @@ impl Backend for Ifupdown {
 
 /// `iface NAME FAMILY METHOD`.
 fn is_iface(words: &[&str]) -> bool {
-    matches!(words, ["iface", _, "inet" | "inet6" | "can" | "ipx", _, ..] | ["iface", _])
+    matches!(
+        words,
+        ["iface", _, "inet" | "inet6" | "can" | "ipx", _, ..] | ["iface", _] | ["iface", _, "inherits", ..]
+    )
 }
 
 fn words(line: &str) -> Vec<&str> {
@@ -68,7 +73,7 @@ fn joined_lines(text: &str) -> Vec<(u32, String)> {
 }
 
 /// What a stanza says of its interface.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Stanza {
     name: String,
     ipv6: bool,
@@ -77,23 +82,40 @@ struct Stanza {
     length: Option<u8>,
     gateway: Option<(u32, String)>,
     metric: u32,
+    /// Commands that bring it up.
+    commands: Vec<(u32, String)>,
+}
+
+/// Stanzas that are no interface's: others inherit of them, or a mapping chooses them at run time.
+fn logical(lines: &[(u32, String)]) -> BTreeSet<String> {
+    let of_line = |(_, text): &(u32, String)| match &words(text)[..] {
+        ["map", .., name] => Some((*name).to_owned()),
+        ["iface", rest @ ..] => {
+            let at = rest.iter().position(|word| *word == "inherits")?;
+            rest.get(at + 1).map(|name| (*name).to_owned())
+        }
+        _ => None,
+    };
+    lines.iter().filter_map(of_line).collect()
 }
 
 fn read(source: &Source, gathering: &mut Gathering) {
     let mut stanza: Option<Stanza> = None;
     let mut is_mapping = false;
-    for (line, text) in joined_lines(&source.text) {
+    let lines = joined_lines(&source.text);
+    let mut templates = Templates { logical: logical(&lines), stanzas: BTreeMap::new() };
+    for (line, text) in lines {
         let words = words(&text);
         let [first, rest @ ..] = &words[..] else { continue };
         if is_iface(&words) {
-            finish(&source.path, stanza.take(), gathering);
+            templates.finish(&source.path, stanza.take(), gathering);
             is_mapping = false;
             let Some(name) = rest.first().and_then(|name| name.split(':').next()) else { continue };
-            let name = name.to_owned();
-            gathering.interface(&name);
-            let family = rest.get(1).copied().unwrap_or("inet");
-            let method = rest.get(2).copied().unwrap_or("static").to_owned();
-            stanza = Some(Stanza { name, ipv6: family == "inet6", method, ..Stanza::default() });
+            stanza = Some(templates.begin(name, rest));
+            if !templates.logical.contains(name) {
+                gathering.interface(name);
+            }
+            gathering.understood();
             continue;
         }
         match *first {
@@ -101,9 +123,18 @@ fn read(source: &Source, gathering: &mut Gathering) {
                 gathering.understood()
             }
             allow if allow.starts_with("allow-") => gathering.understood(),
+            // ifupdown2 runs the file through a template engine.
+            statement if statement.starts_with('%') => {
+                gathering.unread(
+                    &source.path,
+                    line,
+                    text.trim(),
+                    "a template: give what it becomes (ifquery -a)",
+                );
+            }
             "source" => sourced(source, line, rest, gathering),
             "mapping" => {
-                finish(&source.path, stanza.take(), gathering);
+                templates.finish(&source.path, stanza.take(), gathering);
                 is_mapping = true;
                 let reason = "which stanza is used is chosen at run time";
                 gathering.unread(&source.path, line, text.trim(), reason);
@@ -120,7 +151,35 @@ fn read(source: &Source, gathering: &mut Gathering) {
             },
         }
     }
-    finish(&source.path, stanza, gathering);
+    templates.finish(&source.path, stanza, gathering);
+}
+
+/// Stanzas of which others inherit.
+struct Templates {
+    logical: BTreeSet<String>,
+    stanzas: BTreeMap<String, Stanza>,
+}
+
+impl Templates {
+    /// `iface NAME [FAMILY METHOD] [inherits TEMPLATE]`, behind `iface`.
+    fn begin(&self, name: &str, rest: &[&str]) -> Stanza {
+        let inherits = rest.iter().position(|word| *word == "inherits");
+        let template =
+            inherits.and_then(|at| self.stanzas.get(*rest.get(at + 1)?)).cloned().unwrap_or_default();
+        let own = rest.get(..inherits.unwrap_or(rest.len())).unwrap_or_default();
+        let ipv6 = own.get(1).map_or(template.ipv6, |family| *family == "inet6");
+        let of_template = if template.method.is_empty() { "static" } else { &template.method };
+        let method = own.get(2).copied().unwrap_or(of_template).to_owned();
+        Stanza { name: name.to_owned(), ipv6, method, ..template }
+    }
+
+    fn finish(&mut self, file: &str, stanza: Option<Stanza>, gathering: &mut Gathering) {
+        let Some(stanza) = stanza else { return };
+        self.stanzas.insert(stanza.name.clone(), stanza.clone());
+        if !self.logical.contains(&stanza.name) {
+            finish(file, stanza, gathering);
+        }
+    }
 }
 
 /// A file that is read in its place: among the files, or reported.
@@ -167,12 +226,9 @@ impl Stanza {
                 None => fail("the number of the table is chosen at run time", gathering),
             },
             "up" | "post-up" | "pre-up" => {
-                let mut command = rest.join(" ");
-                for variable in ["${IFACE}", "$IFACE"] {
-                    command = command.replace(variable, &self.name);
-                }
-                let command = command.trim_end_matches("|| true").trim_end_matches("|| :").to_owned();
-                script::line(file, line, &command, gathering);
+                let command = rest.join(" ");
+                self.commands
+                    .push((line, command.trim_end_matches("|| true").trim_end_matches("|| :").to_owned()));
             }
             // Down again, and what sets no addresses or routes.
             _ => {}
@@ -189,8 +245,7 @@ impl Stanza {
     }
 }
 
-fn finish(file: &str, stanza: Option<Stanza>, gathering: &mut Gathering) {
-    let Some(stanza) = stanza else { return };
+fn finish(file: &str, stanza: Stanza, gathering: &mut Gathering) {
     let interface = (stanza.name.clone(), stanza.ipv6);
     match &*stanza.method {
         "dhcp" | "auto" | "ppp" | "bootp" => gathering.dynamic(&stanza.name, stanza.ipv6),
@@ -211,6 +266,17 @@ fn finish(file: &str, stanza: Option<Stanza>, gathering: &mut Gathering) {
             }
         }
     }
+    default_route(file, &stanza, gathering);
+    for (line, command) in &stanza.commands {
+        let mut command = command.clone();
+        for variable in ["${IFACE}", "$IFACE"] {
+            command = command.replace(variable, &stanza.name);
+        }
+        script::line(file, *line, &command, gathering);
+    }
+}
+
+fn default_route(file: &str, stanza: &Stanza, gathering: &mut Gathering) {
     let Some((line, text)) = &stanza.gateway else { return };
     let Some(via) = values::address(text) else {
         return gathering.unread(file, *line, &format!("gateway {text}"), "no address of a gateway");

@@ -64,6 +64,7 @@ impl Backend for Iproute2 {
         }
         let ipv6 = ["rule6", "rules6", "-6"].iter().any(|part| name.name.contains(part));
         let is_printed = script::json::is_json(text)
+            || script::net_tables::is_table(text)
             || text.lines().any(|line| is_of_ip(script::printed::behind_prompt(line).unwrap_or(line)));
         is_printed.then(|| script_of(ipv6))
     }

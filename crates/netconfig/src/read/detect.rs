@@ -3,7 +3,7 @@
 use super::{
     Source,
     gathering::Gathering,
-    script,
+    nearest, script,
     yaml::{self, Yaml},
 };
 use crate::{backend::BACKENDS, routes};
@@ -53,6 +53,8 @@ pub(crate) enum Known {
     By(Reader, usize),
     /// A constant file of our own, which has no configuration.
     Own,
+    /// A host gets routes by it, and it is not read: it is named.
+    Foreign,
 }
 
 impl Known {
@@ -60,7 +62,7 @@ impl Known {
     pub(crate) fn order(self) -> Option<(Turn, usize)> {
         match self {
             Self::By(reader, format) => Some((reader.turn, format)),
-            Self::Own => None,
+            Self::Own | Self::Foreign => None,
         }
     }
 }
@@ -90,6 +92,10 @@ pub(crate) fn known(source: &Source) -> Option<Known> {
     let is_yaml = name.extension == "json" && !script::json::is_json(&source.text);
     if is_yaml || matches!(name.extension, "yaml" | "yml") {
         return Some(Known::By(Reader { turn: Turn::Documents, read: read_yaml }, 0));
+    }
+    // A line of it may look like one that ip(8) takes or prints.
+    if nearest::is_foreign_configuration(source) {
+        return Some(Known::Foreign);
     }
     let mut formats = BACKENDS.iter().enumerate().rev();
     formats.find_map(|(at, format)| Some(Known::By(format.holding(&name, &source.text)?, at)))

@@ -14,6 +14,9 @@ use crate::formats::ansible;
 /// Bytes of all configurations of a host.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// Files that are looked at for what they are, where none is read.
+const MOST_NAMED: usize = 64;
+
 /// Folders deeper than this are not entered.
 const MOST_DEPTH: usize = 12;
 
@@ -68,10 +71,18 @@ pub fn folder(path: &Path) -> Result<Reading, ReadError> {
     if is_nothing(&reading) {
         let nearest =
             reading.unread.first().map(|unread| format!("{}: {}", unread.place.file, unread.reason));
-        let nearest = nearest.unwrap_or_else(|| "no file of a known name".to_owned());
+        let nearest =
+            nearest.or_else(|| nearest_of(&children)).unwrap_or_else(|| "no file of a known name".to_owned());
         return Err(ReadError::Nothing { path: path.to_owned(), nearest });
     }
     Ok(reading)
+}
+
+/// What the first of some files is that is of a kind which is not read.
+fn nearest_of(files: &[PathBuf]) -> Option<String> {
+    let named =
+        |path: &PathBuf| Some(format!("{}: {}", path.display(), nearest::foreign(&source(path).ok()?)?));
+    files.iter().filter(|path| path.is_file()).take(MOST_NAMED).find_map(named)
 }
 
 /// Reads files of one host; folders among them are read with all they hold.
@@ -87,7 +98,14 @@ pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
     }
     let reading = super::sources(&sources);
     if is_nothing(&reading) {
-        let nearest = sources.first().map_or_else(|| "no file was given".to_owned(), nearest::form);
+        // A line of which it is known why it was not read says more than what the file looks like.
+        let by_line = reading.unread.iter().find(|unread| !unread.reason.starts_with(super::NOTHING));
+        let nearest = match (by_line, sources.first()) {
+            (Some(unread), Some(source)) if !nearest::is_foreign_configuration(source) => {
+                format!("{}: {}", unread.text, unread.reason)
+            }
+            (_, source) => source.map_or_else(|| "no file was given".to_owned(), nearest::form),
+        };
         return Err(ReadError::Nothing { path: paths.first().cloned().unwrap_or_default(), nearest });
     }
     Ok(reading)

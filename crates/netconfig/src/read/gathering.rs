@@ -8,7 +8,8 @@ use std::{
 use clearstream_schema::{
     prefix::Prefix,
     routing::{
-        HostRouting, Located, Nexthop, Place, RouteAction, RouteEntry, RoutingInterface, RuleEntry,
+        HostRouting, Located, Nexthop, Place, RouteAction, RouteEntry, RoutingInterface, RuleAction,
+        RuleEntry,
         files::{FileFacts, Loader, Refused, UnknownRoute},
     },
     tune::Severity,
@@ -62,6 +63,11 @@ impl Names {
     /// A table by number or name.
     pub(crate) fn table(&self, text: &str) -> Option<u32> {
         super::values::number(text).or_else(|| self.tables.get(text).copied())
+    }
+
+    /// How many names are known.
+    fn count(&self) -> usize {
+        self.tables.len() + self.protocols.len()
     }
 
     /// A protocol by number or name.
@@ -126,6 +132,9 @@ pub(crate) struct Gathering {
     manager_metrics: BTreeSet<u32>,
     /// Next hops that were printed beside a nexthop id, by the place of their route.
     pub(crate) printed_hops: BTreeMap<Place, RouteAction>,
+    /// Tables that a prompt showed, or `all` of them; of the others a rule's table was not printed.
+    pub(crate) shown_tables: BTreeSet<u32>,
+    pub(crate) shows_all_tables: bool,
     /// Other hosts of the same files, which hold several.
     pub(crate) others: Vec<HostRouting>,
     unread: Vec<Unread>,
@@ -143,6 +152,33 @@ impl Gathering {
         (self.routing, self.unread)
     }
 
+    /// Tables of printed rules whose routes nobody printed: not known to be empty.
+    pub(crate) fn leave_open_what_was_not_printed(&mut self) {
+        let is_printed = |place: &Option<Place>| place.as_ref().is_some_and(|it| it.by == Loader::Kernel);
+        let routes = &self.routing.routes;
+        let main = clearstream_schema::routing::MAIN_TABLE;
+        if self.shows_all_tables
+            || routes.iter().any(|it| it.table != main && is_printed(&it.place))
+                && self.shown_tables.is_empty()
+        {
+            return;
+        }
+        let open: BTreeSet<u32> = self
+            .routing
+            .rules
+            .iter()
+            .filter(|rule| is_printed(&rule.place))
+            .filter_map(|rule| match rule.action {
+                RuleAction::Table(table) => Some(table),
+                RuleAction::Other(_) => None,
+            })
+            .filter(|table| !self.shown_tables.contains(table) && routes.iter().all(|it| it.table != *table))
+            .collect();
+        for table in open {
+            self.unknown_route(Some(table), None, "the routes of this table were not printed");
+        }
+    }
+
     /// Begins with a file.
     pub(crate) fn begin(&mut self) {
         self.loader = Loader::Command;
@@ -157,6 +193,27 @@ impl Gathering {
     /// Whether any part of the file is.
     pub(crate) fn is_understood(&self) -> bool {
         self.is_understood
+    }
+
+    /// How much the files have set so far, what is known at run time only among it. A file of which something was
+    /// not understood and that sets nothing is not understood.
+    pub(crate) fn set_count(&self) -> usize {
+        let routing = &self.routing;
+        let of_interfaces: usize = routing
+            .interfaces
+            .iter()
+            .map(|it| {
+                it.addresses.len() + usize::from(it.mtu.is_some()) + usize::from(it.infiniband_mode.is_some())
+            })
+            .sum();
+        let lists =
+            routing.routes.len() + routing.rules.len() + routing.nexthops.len() + routing.sysctls.len();
+        let files = &routing.files;
+        let known =
+            files.dynamic.len() + files.refused.len() + files.marks.len() + files.unknown_nexthops.len();
+        let named =
+            self.vrfs.len() + self.names.count() + self.networkd_tables.len() + self.by_link_address.len();
+        of_interfaces + lists + known + named + routing.connection_marks.len() + self.others.len()
     }
 
     /// What was not understood of a file.

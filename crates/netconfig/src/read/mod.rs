@@ -80,6 +80,9 @@ pub enum ReadError {
     },
 }
 
+/// How the reason begins where nothing of a file is understood.
+const NOTHING: &str = "nothing in it was understood";
+
 /// Lines of a file of which nothing was understood that are reported one by one.
 const FEW_LINES: usize = 4;
 
@@ -97,18 +100,22 @@ pub fn sources(sources: &[Source]) -> Reading {
     });
     for (known, source) in sorted {
         gathering.begin();
+        let set_before = gathering.set_count();
         match known {
             Some(Known::By(reader, _)) => (reader.read)(source, &mut gathering),
             Some(Known::Own) => gathering.understood(),
-            None => {}
+            Some(Known::Foreign) | None => {}
         }
-        if gathering.is_understood() {
+        let says_nothing =
+            gathering.set_count() == set_before && gathering.unread_of(&source.path).next().is_some();
+        if gathering.is_understood() && !says_nothing {
             gathering.facts().read_files.insert(source.path.clone());
         } else if !source.text.trim().is_empty() {
             nothing_of(source, &mut gathering);
             not_understood.push(source.path.clone());
         }
     }
+    gathering.leave_open_what_was_not_printed();
     let mut others = std::mem::take(&mut gathering.others);
     let (routing, unread) = gathering.finish();
     for other in &mut others {
@@ -126,7 +133,7 @@ fn nothing_of(source: &Source, gathering: &mut Gathering) {
     if lines > FEW_LINES {
         gathering.forget_unread(&source.path);
     }
-    let reason = format!("nothing in it was understood: {}", nearest::form(source));
+    let reason = format!("{NOTHING}: {}", nearest::form(source));
     gathering.unread(&source.path, 1, detect::last_part(&source.path), reason);
 }
 

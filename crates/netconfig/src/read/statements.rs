@@ -40,15 +40,18 @@ pub(crate) fn is_ip(token: &str) -> bool {
 /// The lines of a file of commands as tokens: joined at a backslash or a leading
 /// `nexthop`, without comments.
 pub(crate) fn command_lines(text: &str) -> Vec<Vec<Token<'_>>> {
-    statements(text, Style::Commands)
+    statements((1..).zip(text.lines()), Style::Commands)
 }
 
 /// Statements as tokens, each with its line.
-pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Token<'_>>> {
-    let mut statements: Vec<Vec<Token<'_>>> = Vec::new();
+pub(crate) fn statements<'a>(
+    lines: impl Iterator<Item = (u32, &'a str)>,
+    style: Style,
+) -> Vec<Vec<Token<'a>>> {
+    let mut statements: Vec<Vec<Token<'a>>> = Vec::new();
     // Below a command that shows something is its answer.
     let (mut goes_on, mut is_first, mut is_answer) = (false, false, false);
-    for (line, text) in (1..).zip(text.lines()) {
+    for (line, text) in lines {
         let trimmed = text.trim_end();
         if let Some(command) = behind_prompt(text) {
             statements.push(ip_arguments::split(command, line));

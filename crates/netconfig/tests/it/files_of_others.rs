@@ -141,8 +141,11 @@ fn a_network_file_with_all_its_sections() {
     assert_eq!(routes_and_rules(&routing).0[2], "0.0.0.0/0 9 0 10.10.0.2@enp1s0*1");
     let (routing, unread) = read::texts(&[drop_in]);
     assert!(routing.routes.is_empty() && unread[0].reason.contains("wan.network"), "{unread:?}");
-    // Files for many interfaces, or for none by name, are not guessed at.
+    // A pattern stands for the interface that it will be.
     let (routing, unread) = read_text("all.network", "[Match]\nName=en*\n[Network]\nAddress=10.0.0.1/8\n");
+    assert!(unread.is_empty() && routing.files.nameless.contains("en*"), "{unread:?}");
+    // Files for all but one, or for none, are not guessed at.
+    let (routing, unread) = read_text("all.network", "[Match]\nName=!eth0\n[Network]\nAddress=10.0.0.1/8\n");
     assert!(routing.interfaces.is_empty() && unread[0].place.line == Some(2));
 }
 
@@ -211,14 +214,13 @@ fn files_of_the_network_scripts_old_and_older() {
             "10.20.0.0/16 254 0 192.0.2.1@eth0*1",
         ]
     );
-    assert_eq!(rules, ["?: from 10.10.0.211/32 -> 7001"]);
+    assert_eq!(rules, ["?: from 10.10.0.211/32 -> 7001", "5: mark 0x2/0xffffffff -> 7002"]);
     let ib1 = routing.interfaces.iter().find(|known| known.name == "ib1").unwrap();
     let addresses: Vec<String> = ib1.addresses.iter().map(|address| address.value.to_string()).collect();
     assert_eq!(addresses, ["10.10.0.201/24", "10.10.0.211/32"]);
     assert_eq!(ib1.mtu.as_ref().unwrap().value, 65520);
     let reported: Vec<_> = unread.iter().map(|unread| unread.text.as_str()).collect();
-    // iproute2 knows pref, preference, priority and order, and no "prio".
-    assert_eq!(reported, ["ADDRESS1=10.30.0.0", "fwmark 2 lookup gateway-2 prio 5"]);
+    assert_eq!(reported, ["ADDRESS1=10.30.0.0"]);
 }
 
 #[test]

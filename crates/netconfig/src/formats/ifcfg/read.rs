@@ -1,7 +1,7 @@
 //! Files of the network scripts: `ifcfg-NAME`, `route-NAME`, `route6-NAME`,
 //! `rule-NAME` and `rule6-NAME` (sysconfig.txt of initscripts).
 
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_schema::{
     fabric::InfinibandMode,
@@ -28,7 +28,11 @@ pub(super) enum File {
 
 /// Kind of the file of a name.
 pub(super) fn file(name: &str) -> Option<File> {
-    let begins = |prefix: &str| name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
+    // `route-n.txt` and `route-before.log` are what somebody saved of a table.
+    let is_saved = name
+        .rsplit_once('.')
+        .is_some_and(|(_, extension)| matches!(extension, "txt" | "log" | "out" | "text"));
+    let begins = |prefix: &str| !is_saved && name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
     match name {
         _ if begins("ifcfg-") => Some(File::Interface),
         _ if begins("route-") => Some(File::Routes { ipv6: false }),
@@ -190,7 +194,11 @@ fn interface(name: &str, source: &Source, gathering: &mut Gathering) {
                     })
                     .ok_or("no IPv6 addresses with prefix lengths")
             }
-            key => match key.strip_prefix("IPADDR").filter(|rest| rest.chars().all(|c| c.is_ascii_digit())) {
+            // A number, or any word on SUSE (ifcfg(5)).
+            key => match key.strip_prefix("IPADDR").filter(|rest| {
+                let is_word = rest.starts_with('_') && !matches!(*rest, "_START" | "_END");
+                is_word || rest.chars().all(|c| c.is_ascii_digit())
+            }) {
                 Some(number) => ipv4_prefix(value, number, &text_of)
                     .map(|prefix| gathering.address(&device, prefix, place))
                     .ok_or("no address, or none with PREFIX or NETMASK beside it"),
@@ -265,8 +273,15 @@ fn ipv4_prefix<'a>(value: &str, number: &str, text_of: &impl Fn(&str) -> Option<
     if value.contains('/') {
         return values::prefix(value);
     }
-    let address: Ipv4Addr = value.parse().ok()?;
-    let length = match text_of(&format!("PREFIX{number}")) {
+    let address = match value.parse().ok()? {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(address) => {
+            let length = text_of(&format!("PREFIXLEN{number}"))?;
+            return values::prefix(&format!("{address}/{length}"));
+        }
+    };
+    let named = text_of(&format!("PREFIX{number}")).or_else(|| text_of(&format!("PREFIXLEN{number}")));
+    let length = match named {
         Some(length) => length.parse().ok().filter(|length| *length <= 32)?,
         None => match text_of(&format!("NETMASK{number}")) {
             Some(mask) => values::mask_length(mask.parse().ok()?)?,

@@ -1,5 +1,6 @@
 //! Netplan, with networkd behind it.
 
+mod check;
 mod read;
 mod routes;
 

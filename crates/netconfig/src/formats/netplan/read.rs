@@ -11,6 +11,7 @@ use clearstream_schema::{
     tune::Severity,
 };
 
+use super::check;
 use crate::{
     formats::networkmanager,
     read::{
@@ -48,7 +49,7 @@ pub(super) fn read(file: &str, network: &Yaml, gathering: &mut Gathering) {
         gathering.understood();
         vrf(file, name, device, gathering);
     }
-    check(file, network, gathering);
+    check::network(file, network, gathering);
     for (kind, devices) in network.entries() {
         let kind_name = kind.text().unwrap_or_default();
         if let Some((_, manager_type)) = DEVICES.iter().find(|(known, _)| *known == kind_name) {
@@ -69,35 +70,6 @@ pub(super) fn read(file: &str, network: &Yaml, gathering: &mut Gathering) {
             }
         } else if !matches!(kind_name, "version" | "renderer") {
             gathering.unread(file, kind.line, kind_name, "not a key of netplan that is read here");
-        }
-    }
-}
-
-/// What its devices have to state, and keys that have to be true or false.
-fn check(file: &str, network: &Yaml, gathering: &mut Gathering) {
-    let refuses = |at: &Yaml, why: String, gathering: &mut Gathering| {
-        refused(
-            file,
-            "file",
-            at,
-            &format!("netplan refuses the whole file: {why}"),
-            "see netplan(5)",
-            gathering,
-        );
-    };
-    for (kind, devices) in network.entries() {
-        let is_vlan = kind.text() == Some("vlans");
-        for (name, device) in devices.entries() {
-            let id = name.text().unwrap_or_default();
-            if is_vlan && (device.get("id").is_none() || device.get("link").is_none()) {
-                refuses(name, format!("VLAN {id} has no \"id\" or no \"link\""), gathering);
-            }
-            for key in ["dhcp4", "dhcp6", "accept-ra"] {
-                let value = device.get(key).filter(|value| value.text().and_then(values::truth).is_none());
-                if let Some(value) = value {
-                    refuses(value, format!("{key} of {id} is neither true nor false"), gathering);
-                }
-            }
         }
     }
 }
@@ -139,7 +111,14 @@ fn name(id: &Yaml, device: &Yaml, gathering: &mut Gathering) -> String {
 }
 
 /// What netplan does not take; one mistake is enough for the whole file.
-fn refused(file: &str, what: &'static str, at: &Yaml, reason: &str, advice: &str, gathering: &mut Gathering) {
+pub(super) fn refused(
+    file: &str,
+    what: &'static str,
+    at: &Yaml,
+    reason: &str,
+    advice: &str,
+    gathering: &mut Gathering,
+) {
     gathering.refused(Refused {
         what,
         severity: Severity::Error,
@@ -331,6 +310,7 @@ impl Device<'_> {
                 "from" => route.source = Some(values::address(scalar).ok_or_else(no)?),
                 "mtu" => route.mtu = Some(values::number(scalar).ok_or_else(no)?),
                 "type" if scalar == "unicast" => {}
+                "type" if !is_type(scalar) => return Err(no()),
                 "type" => {
                     let action = RouteAction::of_type(scalar);
                     route.action = action.ok_or_else(|| Why::NotRead(values::unsupported_type(scalar)))?;
@@ -445,6 +425,12 @@ impl Device<'_> {
         rule.selector = selector;
         Ok(rule)
     }
+}
+
+/// Types of routes that netplan takes (`handle_routes_type`).
+fn is_type(scalar: &str) -> bool {
+    let others = ["anycast", "broadcast", "local", "multicast", "nat", "throw", "xresolve"];
+    others.contains(&scalar) || RouteAction::of_type(scalar).is_some()
 }
 
 /// Why a route or rule is not read.

@@ -138,16 +138,26 @@ fn interfaces(source: &Source, sections: &[Section<'_>], gathering: &mut Gatheri
         .and_then(|section| section.value("MACAddress").or_else(|| section.value("PermanentMACAddress")))
         .map(|entry| entry.value.to_ascii_lowercase());
     let names: Vec<String> = name.split_whitespace().map(str::to_owned).collect();
-    match (&names[..], address) {
-        ([_, ..], _) if !name.contains(['*', '?', '[', '!']) => names,
-        ([], Some(address)) if !address.contains(' ') => vec![gathering.by_address(&address)],
-        _ => {
-            let reason =
-                "for no interface by name: write [Match] Name= without patterns; the file is not read";
-            gathering.unread(&source.path, line, &format!("Name={name}"), reason);
-            Vec::new()
-        }
+    if let ([], Some(address)) = (&names[..], address)
+        && !address.contains(' ')
+    {
+        return vec![gathering.by_address(&address)];
     }
+    // By a pattern or by what it is: the name is known only at run time, and stands for itself here.
+    let is_plain = |name: &String| !name.contains(['*', '?', '[']);
+    let names = match matches.map(|section| &section.entries[..]) {
+        Some([first, ..]) if names.is_empty() => vec![format!("{}={}", first.key, first.value)],
+        _ => names,
+    };
+    if names.is_empty() || name.contains('!') {
+        let reason = "for no interface by name: write [Match] Name=; the file is not read";
+        gathering.unread(&source.path, line, &format!("Name={name}"), reason);
+        return Vec::new();
+    }
+    for name in names.iter().filter(|name| !is_plain(name) || name.contains('=')) {
+        gathering.facts().nameless.insert(name.clone());
+    }
+    names
 }
 
 pub(super) struct File<'a> {

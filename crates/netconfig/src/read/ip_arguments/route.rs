@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{Hop, MAIN_TABLE, RouteAction, RouteEntry},
+    routing::{Hop, MAIN_TABLE, RouteAction, RouteEntry, files::Loader},
 };
 
 use super::{Context, Cursor, ParseError, Token, unfit};
@@ -57,7 +57,10 @@ pub(crate) struct ParsedRoute {
 impl ParsedRoute {
     /// Adds the route and what it says of gateways; `replaces` an equal one.
     pub(crate) fn gather(self, file: &str, replaces: bool, gathering: &mut Gathering) {
-        gathering.left_out(file, &self.left_out);
+        // Of what a kernel printed nothing is to be written again.
+        if gathering.loader != Loader::Kernel {
+            gathering.left_out(file, &self.left_out);
+        }
         if let Some(reason) = &self.unknown {
             let line = self.value.place.as_ref().and_then(|place| place.line).unwrap_or(1);
             gathering.unread(file, line, &self.value.destination.to_string(), reason);
@@ -116,7 +119,7 @@ impl<'a> Parts<'a> {
         cursor: &mut Cursor<'_, '_>,
         context: Context<'_>,
     ) -> Result<(), ParseError> {
-        let name = token.text;
+        let name = full_name(token.text);
         match name {
             "onlink" => self.is_on_link = true,
             "unicast" | "linkdown" | "dead" | "offload" | "trap" | "offload_failed" | "rt_offload"
@@ -130,10 +133,8 @@ impl<'a> Parts<'a> {
             "via" => self.via = Some(cursor.gateway()?),
             "dev" | "oif" => self.device = Some(cursor.value(name)?.text.to_owned()),
             "table" => self.table = Some(cursor.table(name, context)?),
-            "metric" | "priority" | "preference" => {
-                self.metric = cursor.read(name, "metric", values::number)?
-            }
-            "proto" | "protocol" => self.protocol = cursor.protocol(name, context)?,
+            "metric" => self.metric = cursor.read(name, "metric", values::number)?,
+            "protocol" => self.protocol = cursor.protocol(name, context)?,
             "src" => {
                 self.source = Some(cursor.read(name, "address", values::address)?);
             }
@@ -278,6 +279,17 @@ impl<'a> Parts<'a> {
             Some(interface) => Ok(RouteAction::Link { interface }),
             None => Err(ParseError("a route without gateway, interface or type".to_owned())),
         }
+    }
+}
+
+/// An argument by its whole name, where ip-route(8) takes a shorter one (`matches` of iproute2, iproute.c).
+fn full_name(token: &str) -> &str {
+    let is_short = |name: &str, least: usize| token.len() >= least && name.starts_with(token);
+    match token {
+        _ if is_short("metric", 1) || is_short("priority", 3) || is_short("preference", 5) => "metric",
+        _ if is_short("protocol", 3) => "protocol",
+        _ if is_short("table", 1) => "table",
+        whole => whole,
     }
 }
 

@@ -56,6 +56,33 @@ pub(crate) fn rule(
     Ok(Some(Parsed { value, left_out: parts.left_out }))
 }
 
+/// Names of arguments that may be shortened, in the order in which iproute2 compares them (iprule.c, `matches`), and
+/// what each stands for.
+const SHORTENED: [(&str, &str); 12] = [
+    ("preference", "preference"),
+    ("order", "preference"),
+    ("priority", "preference"),
+    ("tun_id", "tun_id"),
+    ("tos", "tos"),
+    ("dsfield", "tos"),
+    ("realms", "realms"),
+    ("table", "table"),
+    ("protocol", "protocol"),
+    ("suppress_prefixlength", "suppress_prefixlength"),
+    ("suppress_ifgroup", "suppress_ifgroup"),
+    ("goto", "goto"),
+];
+
+/// An argument by its whole name: `prio` and `pref` are `preference`.
+pub(crate) fn full_name(token: &str) -> &str {
+    let is_short = |(name, _): &&(&str, &str)| !token.is_empty() && name.starts_with(token);
+    // Whole names of others come first: `to`, `type`.
+    if matches!(token, "to" | "type" | "oif" | "not" | "from" | "prohibit" | "nop") {
+        return token;
+    }
+    SHORTENED.iter().find(is_short).map_or(token, |(_, name)| name)
+}
+
 #[derive(Default)]
 struct Parts {
     ipv6: Option<bool>,
@@ -75,7 +102,7 @@ impl Parts {
         cursor: &mut Cursor<'_, '_>,
         context: Context<'_>,
     ) -> Result<(), ParseError> {
-        let name = token.text;
+        let name = full_name(token.text);
         match name {
             "not" => self.selector.inverted = true,
             "from" => self.selector.from = self.prefix(name, cursor)?,
@@ -83,13 +110,12 @@ impl Parts {
             "fwmark" => self.selector.mark = Some(cursor.read(name, "mark", mark)?),
             "iif" | "dev" => self.selector.input = Some(cursor.value(name)?.text.to_owned()),
             "oif" => self.selector.output = Some(cursor.value(name)?.text.to_owned()),
-            "preference" | "priority" | "pref" | "order" => {
+            "preference" => {
                 self.priority = Some(cursor.read(name, "priority", values::number)?);
             }
             "table" | "lookup" => self.table = Some(cursor.table(name, context)?),
-            "protocol" | "proto" => self.protocol = cursor.protocol(name, context)?,
+            "protocol" => self.protocol = cursor.protocol(name, context)?,
             "tos"
-            | "dsfield"
             | "uidrange"
             | "ipproto"
             | "sport"
@@ -102,7 +128,6 @@ impl Parts {
             | "suppress_ifgroup"
             | "sup_group" => {
                 let name = match name {
-                    "dsfield" => "tos",
                     "sup_pl" => "suppress_prefixlength",
                     "sup_group" => "suppress_ifgroup",
                     same => same,
@@ -111,7 +136,7 @@ impl Parts {
                 self.selector.other.extend(rarer(name, value));
             }
             "l3mdev" => self.selector.other.push(name.to_owned()),
-            "realms" | "realm" => {
+            "realms" => {
                 let value = cursor.value(name)?.text;
                 self.left_out.push((token.line, format!("{name} {value}")));
             }

@@ -2,10 +2,13 @@
 //! tokens of a line decide its kind, so that one file may hold several kinds: notes
 //! of an administrator often do.
 
+mod expand;
 pub(crate) mod json;
 mod marks;
+pub(crate) mod net_tables;
 mod net_tools;
 mod objects;
+mod pieces;
 pub(crate) mod printed;
 mod shell;
 
@@ -30,6 +33,9 @@ use super::{
 /// Programs and functions that are named in a message.
 const MOST_NAMED: usize = 6;
 
+/// Why a command is passed over that says where it runs.
+const OTHER_NAMESPACE: &str = "is for another network namespace, which is not read";
+
 /// Reads a script, a batch or printed text. `ipv6` is the family of arguments that
 /// imply none.
 pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gathering) {
@@ -47,17 +53,25 @@ pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gatherin
     if style == Style::Commands {
         sysctls(source, gathering);
     }
-    let text = shell::filled_in(&source.text);
     let mut state = State::new(&source.path, ipv6, style);
-    state.each(&statements(&text, style), gathering);
+    let rest = net_tables::read(source, gathering);
+    let text = rest.as_deref().unwrap_or(&source.text);
+    if style == Style::Commands && text.contains(['$', ';', '<', '(']) {
+        let lines = expand::expanded(text);
+        state.each(&statements(lines.iter().map(|(line, text)| (*line, text.as_str())), style), gathering);
+    } else {
+        state.each(&statements((1..).zip(text.lines()), style), gathering);
+    }
     state.report_programs(gathering);
 }
 
 /// Reads one command that stands in a file of another kind.
 pub(crate) fn line(file: &str, line: u32, text: &str, gathering: &mut Gathering) {
-    let tokens = ip_arguments::split(text, line);
     let mut state = State::new(file, None, Style::Commands);
-    state.each(&divide(&tokens, Style::Commands), gathering);
+    for (_, text) in expand::expanded(text) {
+        let tokens = ip_arguments::split(&text, line);
+        state.each(&divide(&tokens, Style::Commands), gathering);
+    }
     state.report_programs(gathering);
 }
 
@@ -217,6 +231,10 @@ impl<'a> State<'a> {
                 // `-o`, `-d`, and several in one: `-d6`.
                 option if option.len() == 2 && "odsNjp".contains(&option[1..]) && option.starts_with('-') => {
                 }
+                option @ ("-n" | "-net" | "-netns") => {
+                    self.ipv6 = outside;
+                    return Err(ParseError(format!("\"ip {option}\" {OTHER_NAMESPACE}")));
+                }
                 option if option.starts_with('-') => {
                     self.ipv6 = outside;
                     return Err(ParseError(format!("\"ip {option}\" is not supported")));
@@ -232,8 +250,10 @@ impl<'a> State<'a> {
 
     fn object(&mut self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         let [object, rest @ ..] = tokens else { return Ok(()) };
-        let object = object_name(object.text)
-            .ok_or_else(|| ParseError(format!("\"ip {}\" is not read here", object.text)))?;
+        let object = object_name(object.text).ok_or_else(|| match object.text {
+            "netns" | "netn" => ParseError(format!("\"ip netns\" {OTHER_NAMESPACE}")),
+            other => ParseError(format!("\"ip {other}\" is not read here")),
+        })?;
         let Some((command, rest)) = rest.split_first() else {
             self.shows(object, &[], gathering);
             return Ok(());
@@ -245,6 +265,8 @@ impl<'a> State<'a> {
             (_, Verb::Show) => self.shows(object, rest, gathering),
             (_, Verb::Lookup) => self.shown = Shown { is_lookup: true, ..Shown::default() },
             ("route", Verb::Add | Verb::Append | Verb::Replace) => self.add_route(rest, verb, gathering),
+            // The other branch of a script may be the one that runs: `stop` deletes what `start` adds.
+            (_, Verb::Delete | Verb::Flush) if self.depth > 0 => {}
             ("route", Verb::Delete) => self.delete_route(rest, gathering),
             ("rule", Verb::Add | Verb::Replace) => self.add_rule(rest, gathering),
             ("rule", Verb::Delete) => self.delete_rule(rest, gathering),
@@ -269,7 +291,7 @@ impl<'a> State<'a> {
     }
 
     /// `ip route show table 7`: what follows is its answer.
-    fn shows(&mut self, object: &str, arguments: &[Token<'_>], gathering: &Gathering) {
+    fn shows(&mut self, object: &str, arguments: &[Token<'_>], gathering: &mut Gathering) {
         self.shown = Shown { ipv6: self.ipv6, ..Shown::default() };
         if object != "route" {
             return;
@@ -277,11 +299,16 @@ impl<'a> State<'a> {
         let named = ["table", "tabl", "tab", "ta", "t"].iter().find_map(|name| value_of(arguments, name));
         let by_vrf = value_of(arguments, "vrf");
         let table = match (named, by_vrf) {
-            (Some("all" | "0" | "cache"), _) | (None, None) => return,
+            (Some("all" | "0" | "unspec"), _) => {
+                gathering.shows_all_tables = true;
+                return;
+            }
+            (Some("cache"), _) | (None, None) => return,
             (Some(name), _) => gathering.names.table(name),
             (None, Some(vrf)) => gathering.vrfs.get(vrf).copied(),
         };
         self.shown.table = table;
+        gathering.shown_tables.extend(table);
         self.shown.is_of_unknown_table = table.is_none();
     }
 
@@ -312,7 +339,10 @@ impl<'a> State<'a> {
             // `echo 200 backup >> /etc/iproute2/rt_tables`.
             gathering.understood();
             gathering.names.read_tables(&format!("{number} {}", name.text));
-        } else if !text.contains("proc/sys/") && text.contains('/') && text.contains('>') {
+        } else if !["proc/sys/", ">/dev/", "> /dev/"].iter().any(|known| text.contains(known))
+            && text.contains('/')
+            && text.contains('>')
+        {
             return Err(ParseError("what is written there is not supported".to_owned()));
         }
         Ok(())

@@ -19,7 +19,11 @@ impl State<'_> {
             gathering.loader = Loader::Append;
         }
         match ip_arguments::route(tokens, self.context(gathering)) {
-            Ok(Some(parsed)) => parsed.gather(self.file, verb == Verb::Replace, gathering),
+            Ok(Some(parsed)) => {
+                // In one of two branches it may not be the one that takes the place of the other.
+                let replaces = verb == Verb::Replace && gathering.loader != Loader::Conditional;
+                parsed.gather(self.file, replaces, gathering);
+            }
             Ok(None) => self.address_by_route(tokens, gathering),
             Err(ParseError(reason)) => {
                 let line = tokens.first().map_or(1, |token| token.line);
@@ -85,15 +89,17 @@ impl State<'_> {
             Err(ParseError(reason)) => {
                 let line = tokens.first().map_or(1, |token| token.line);
                 gathering.unread(self.file, line, &format!("ip rule add {}", joined(tokens)), &reason);
-                let table = value_of(tokens, "table").or_else(|| value_of(tokens, "lookup"));
+                let value = |name: &str| {
+                    let at = tokens.iter().position(|token| ip_arguments::full_name(token.text) == name)?;
+                    tokens.get(at + 1).map(|token| token.text)
+                };
+                let table = value("table").or_else(|| value("lookup"));
                 let action = match table.map(|name| (name, gathering.names.table(name))) {
                     Some((_, Some(number))) => RuleAction::Table(number),
                     Some((name, None)) => RuleAction::Other(format!("table {name}")),
                     None => RuleAction::Other("unknown".to_owned()),
                 };
-                let priority = ["priority", "preference", "pref", "order"]
-                    .iter()
-                    .find_map(|name| value_of(tokens, name));
+                let priority = value("preference");
                 let selector = RuleSelector { other: vec![joined(tokens)], ..RuleSelector::default() };
                 gathering.rule(RuleEntry {
                     ipv6: self.ipv6.unwrap_or(false),

@@ -1,10 +1,7 @@
-//! What a shell makes of a script, as far as it is plain: variables that are set once
-//! to a constant, words that are no programs, and programs that set no routes.
+//! Words of a shell: variables and what stands for them, words that are no programs, and
+//! programs that set no routes.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::BTreeMap;
 
 /// Words before a command.
 pub(super) fn is_prefix(word: &str) -> bool {
@@ -125,7 +122,7 @@ pub(super) fn is_without_routes(word: &str) -> bool {
 }
 
 /// `NAME=VALUE` at the beginning of a word.
-fn assignment(text: &str) -> Option<(&str, &str)> {
+pub(super) fn assignment(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once('=')?;
     let name = name.strip_suffix('+').unwrap_or(name);
     is_name(name).then_some((name, value))
@@ -134,62 +131,6 @@ fn assignment(text: &str) -> Option<(&str, &str)> {
 fn is_name(text: &str) -> bool {
     text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-/// The text with the values of variables that are set once, outside of conditions, loops and
-/// functions, to a constant. Lines stay where they are.
-pub(super) fn filled_in(text: &str) -> Cow<'_, str> {
-    if !text.contains('$') {
-        return Cow::Borrowed(text);
-    }
-    let values = constants(text);
-    if values.is_empty() {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(text.split('\n').map(|line| with_values(line, &values)).collect::<Vec<_>>().join("\n"))
-}
-
-fn constants(text: &str) -> BTreeMap<String, String> {
-    let mut values: BTreeMap<String, String> = BTreeMap::new();
-    let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());
-    let mut depth = 0_i32;
-    for line in text.lines() {
-        let line = line.trim();
-        let mut words = line.split_whitespace().peekable();
-        let first = words.peek().copied().unwrap_or_default();
-        if first.starts_with('#') {
-            continue;
-        }
-        depth += depth_change(line.split([' ', ';', '\t']));
-        if matches!(first, "for" | "read" | "select") {
-            words.next();
-            several.extend(words.next().map(str::to_owned));
-            continue;
-        }
-        while matches!(words.peek(), Some(&("export" | "readonly" | "local" | "declare"))) {
-            words.next();
-        }
-        let Some((name, _)) = words.peek().and_then(|word| assignment(word)) else { continue };
-        if !seen.insert(name.to_owned()) || depth > 0 || line.contains("+=") {
-            several.insert(name.to_owned());
-        }
-        // One assignment to the line, or more behind semicolons.
-        for part in line.split(';') {
-            let part = part.trim().trim_start_matches("export ").trim_start_matches("readonly ").trim();
-            let Some((name, value)) = assignment(part) else { continue };
-            let value = with_values(value.split(" #").next().unwrap_or(value).trim(), &values);
-            let value = value.trim_matches(['"', '\'']);
-            let is_constant =
-                !value.is_empty() && value.chars().all(|c| c.is_ascii_alphanumeric() || "./:-_".contains(c));
-            if is_constant {
-                values.insert(name.to_owned(), value.to_owned());
-            } else {
-                several.insert(name.to_owned());
-            }
-        }
-    }
-    values.retain(|name, _| !several.contains(name));
-    values
 }
 
 /// How much deeper in conditions, loops and functions what follows these words is.
@@ -204,22 +145,20 @@ pub(super) fn depth_change<'w>(words: impl Iterator<Item = &'w str>) -> i32 {
         .sum()
 }
 
-fn with_values(line: &str, values: &BTreeMap<String, String>) -> String {
+/// Variables that have a constant as their value; arguments by their number.
+pub(super) type Values = BTreeMap<String, String>;
+
+/// A line with the values of its variables: `$A`, `${A}`, `${A:-default}` and sums, `$((A + 1))`.
+pub(super) fn with_values(line: &str, values: &Values) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;
     while let Some((before, after)) = rest.split_once('$') {
         text.push_str(before);
-        let (name, braced) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
-            Some((name, _)) => (name, name.len() + 2),
-            None => {
-                let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
-                (&after[..end], end)
-            }
-        };
-        match values.get(name) {
+        let (value, length) = expression(after, values);
+        match value {
             Some(value) => {
-                text.push_str(value);
-                rest = &after[braced..];
+                text.push_str(&value);
+                rest = &after[length..];
             }
             None => {
                 text.push('$');
@@ -231,27 +170,45 @@ fn with_values(line: &str, values: &BTreeMap<String, String>) -> String {
     text
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn variables_that_are_constants_are_filled_in() {
-        for (script, expected) in [
-            ("A=10.0.0.1\nip r a $A/8 ${A}", "A=10.0.0.1\nip r a 10.0.0.1/8 10.0.0.1"),
-            (
-                "export A=\"eth0\" # the card\ndev $A; dev $AB",
-                "export A=\"eth0\" # the card\ndev eth0; dev $AB",
-            ),
-            ("NET=10.1\nA=$NET.0.1\nvia $A", "NET=10.1\nA=10.1.0.1\nvia 10.1.0.1"),
-            // Set twice, by a program, in a condition or by a loop: not constant.
-            ("A=1\nA=2\n$A", "A=1\nA=2\n$A"),
-            ("A=$(hostname)\n$A", "A=$(hostname)\n$A"),
-            ("if x; then\nA=1\nfi\n$A", "if x; then\nA=1\nfi\n$A"),
-            ("A=9\nfor A in 1 2; do\n$A\ndone", "A=9\nfor A in 1 2; do\n$A\ndone"),
-            ("A=1; B=2\n$A$B", "A=1; B=2\n12"),
-        ] {
-            assert_eq!(filled_in(script), expected, "{script}");
-        }
+/// The value of what stands behind a dollar, and the length of that.
+fn expression(after: &str, values: &Values) -> (Option<String>, usize) {
+    if let Some((sum, _)) = after.strip_prefix("((").and_then(|inner| inner.split_once("))")) {
+        return (arithmetic(sum, values), sum.len() + 4);
     }
+    if let Some((inner, _)) = after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+        let name_end = inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inner.len());
+        let (name, operator) = inner.split_at(name_end);
+        let default = [":-", "-", ":="].iter().find_map(|start| operator.strip_prefix(start));
+        let value = match (operator, default) {
+            ("", _) => values.get(name).cloned(),
+            (_, Some(default)) => {
+                values.get(name).cloned().or_else(|| Some(default.trim_matches(['"', '\'']).to_owned()))
+            }
+            _ => None,
+        };
+        return (value, inner.len() + 2);
+    }
+    let end = match after.chars().next() {
+        Some('@' | '*' | '0'..='9') => 1,
+        _ => after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len()),
+    };
+    (values.get(&after[..end]).cloned(), end)
+}
+
+/// `100 + i`, `$i * 2`: one operation at most.
+fn arithmetic(sum: &str, values: &Values) -> Option<String> {
+    let number = |text: &str| {
+        let name = text.trim().trim_start_matches('$').trim_matches(['{', '}']);
+        values.get(name).map_or(name, String::as_str).parse::<i64>().ok()
+    };
+    let operator = sum.trim().find(['+', '-', '*']).filter(|at| *at > 0);
+    let Some(at) = operator else { return number(sum).map(|number| number.to_string()) };
+    let (one, rest) = sum.trim().split_at(at);
+    let (one, other) = (number(one)?, number(&rest[1..])?);
+    let result = match &rest[..1] {
+        "+" => one.checked_add(other),
+        "-" => one.checked_sub(other),
+        _ => one.checked_mul(other),
+    };
+    result.map(|result| result.to_string())
 }

@@ -8,7 +8,9 @@
 mod commands;
 mod documents;
 mod networkd;
+mod others;
 mod profiles;
+mod scripts;
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
@@ -36,7 +38,10 @@ struct Case {
 }
 
 fn all() -> Vec<&'static Case> {
-    [profiles::CASES, networkd::CASES, documents::CASES, commands::CASES].into_iter().flatten().collect()
+    [profiles::CASES, networkd::CASES, documents::CASES, commands::CASES, scripts::CASES, others::CASES]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn install(case: &Case, root: &Path) {
@@ -105,7 +110,7 @@ fn texts(host: &HostRouting) -> BTreeSet<String> {
 #[test]
 fn what_works_has_no_warning_and_every_mistake_is_found() {
     let cases = all();
-    assert!(cases.len() >= 60, "{}", cases.len());
+    assert!(cases.len() >= 120, "{}", cases.len());
     let mut wrong = Vec::new();
     for case in cases {
         let reading = reading(case);
@@ -135,7 +140,7 @@ fn what_works_has_no_warning_and_every_mistake_is_found() {
 #[test]
 fn root_the_kernel_does_with_scripts_what_is_read() {
     let mut wrong = Vec::new();
-    for case in commands::CASES.iter().filter(|case| case.files.iter().any(|(path, _)| *path == "play.sh")) {
+    for case in all().into_iter().filter(|case| case.files.iter().any(|(path, _)| *path == "play.sh")) {
         let script = case.files.iter().find(|(path, _)| *path == "play.sh").unwrap().1;
         let output = private::run(&format!("{}{script}{}", commands::LINKS, private::SHOW));
         let kernel = private::states(&output.stdout).remove(0);
@@ -210,9 +215,7 @@ fn root_networkd_adds_what_is_read() {
 /// netplan refuses the files that are said to be refused, and takes the others.
 #[test]
 fn netplan_refuses_what_is_said_to_be_refused() {
-    for case in
-        networkd::CASES.iter().filter(|case| case.files.iter().any(|(path, _)| path.contains("netplan")))
-    {
+    for case in all().into_iter().filter(|case| case.files.iter().any(|(path, _)| path.contains("netplan"))) {
         let root = tempfile::tempdir().unwrap();
         install(case, root.path());
         let output = Command::new("netplan")
@@ -234,22 +237,50 @@ fn nothing_understood_is_said_with_the_nearest_form() {
         ("vars.yml", "foo: bar\n", "netplan has \"network:\""),
         ("play.yml", "- hosts: all\n  tasks:\n    - name: x\n      debug: msg=1\n", "Ansible"),
         ("deploy.yaml", "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 1}\n", "kind Deployment"),
+        ("user-data.yaml", "#cloud-config\nruncmd: [ls]\n", "user data of cloud-init"),
         (
-            "config.yaml",
-            "network:\n  version: 1\n  config:\n    - type: physical\n      name: eth0\n",
-            "version 1 of cloud-init",
+            "host_vars.yml",
+            "netplan_configuration:\n  network:\n    version: 2\n    ethernets: {eth0: {dhcp4: true}}\n",
+            "netplan inside of the variable netplan_configuration",
         ),
-        ("ifroute-eth0", "10.0.0.0/8 10.1.0.1 - eth0\n", "wicked"),
+        ("staticd.conf", "ip route 10.2.0.0/16 10.1.0.1\n", "FRR"),
+        ("startup.cfg", "hostname leaf\nip route 10.2.0.0/16 10.1.0.1\n", "FRR or a switch"),
+        ("show.txt", "leaf#show ip route\nC   10.1.0.0/24 is directly connected, Vlan10\n", "show ip route"),
+        ("route.txt", "Routing tables\n\nInternet:\nDestination Gateway Flags Netif\n", "BSD"),
+        ("print.txt", "IPv4 Route Table\n====\nActive Routes:\n", "Windows"),
+        (
+            "ifconfig.txt",
+            "eth0: flags=4163<UP>  mtu 1500\n        inet 10.1.0.5  netmask 255.255.255.0\n",
+            "ifconfig",
+        ),
+        ("nmcli.txt", "connection.id: eth0\nipv4.method: manual\n", "nmcli"),
+        (
+            "net",
+            "config_eth0=\"10.1.0.5/24\"\nroutes_eth0=\"default via 10.1.0.1\n10.2.0.0/16 via 10.1.0.2\"\n",
+            "Gentoo",
+        ),
+        ("config", "config interface 'lan'\n\toption device 'eth0'\n", "OpenWrt"),
+        ("config.set", "set protocols static route 10.2.0.0/16 next-hop 10.1.0.1\n", "VyOS"),
+        ("dhcpcd.conf", "interface eth0\nstatic ip_address=10.1.0.5/24\n", "dhcpcd"),
+        ("vpn.conf", "dev tun\nroute 10.2.0.0 255.255.0.0\n", "OpenVPN"),
+        (
+            "spaces.sh",
+            "#!/bin/sh\nip netns add a\nip link add va type veth peer name vb\nip -n a route add default via 10.0.0.2\n",
+            "network namespace",
+        ),
+        (
+            "setup.sh",
+            "#!/bin/bash\nnmcli con mod back +ipv4.routes \"10.3.0.0/16 10.2.0.254\"\nnmcli con up back\n",
+            "script",
+        ),
         ("frr.conf", "frr version 8.4\nrouter bgp 65000\n", "FRR"),
         ("bird.conf", "protocol static {\n}\n", "BIRD"),
-        ("keepalived.conf", "vrrp_instance V1 {\n}\n", "keepalived"),
-        ("start.sh", "#!/bin/sh\nA=1\nwhile sleep 1; do\n  /opt/x/run $A\ndone\n", "script"),
         (
-            "table.txt",
-            "Kernel IP routing table\nDestination Gateway Genmask Flags\n0.0.0.0 10.0.0.1 0.0.0.0 UG\n",
-            "route -n",
+            "keepalived.conf",
+            "vrrp_instance V1 {\n  virtual_routes {\n    10.2.0.0/16 via 10.1.0.1 dev eth0\n  }\n}\n",
+            "keepalived",
         ),
-        ("wg0.conf", "[Interface]\nAddress = 10.8.0.1/24\n", "wg-quick"),
+        ("start.sh", "#!/bin/sh\nA=1\nwhile sleep 1; do\n  /opt/x/run $A\ndone\n", "script"),
         ("motd", "welcome\n", "no configuration of a known kind"),
         ("eth.network", "[Route]\nGateway=10.0.0.1\n", "[Match]"),
     ] {

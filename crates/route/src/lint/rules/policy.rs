@@ -47,7 +47,7 @@ pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
 /// each.
 pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let rules = &host.routing.rules;
-    for (at, rule) in rules.iter().enumerate() {
+    for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| !is_last_resort(rule)) {
         let is_before = |other: usize| (host.priorities[other], other) < (host.priorities[at], at);
         let hides = |other: usize| {
             let shade = &rules[other];
@@ -77,6 +77,14 @@ pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>)
                 .advise("delete the one that is not meant, and give each rule a priority of its own")
                 .sourced("ip-rule(8); net/core/fib_rules.c, fib_default_rule_pref"),
         );
+    }
+}
+
+/// A rule that is meant for when the table before it has no route: one that drops, or for the kernel's own last table.
+fn is_last_resort(rule: &RuleEntry) -> bool {
+    match &rule.action {
+        RuleAction::Table(table) => *table == 253,
+        RuleAction::Other(action) => matches!(&**action, "unreachable" | "prohibit" | "blackhole"),
     }
 }
 

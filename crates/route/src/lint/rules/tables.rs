@@ -187,7 +187,10 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
         for route in routes {
             let RouteAction::Link { interface } = &route.action else { continue };
             // A single neighbour is named by intent: a gateway elsewhere, a container.
-            if is_always_on_link(route) || route.destination == Prefix::host(route.destination.address) {
+            if is_always_on_link(route)
+                || is_of_the_link(route)
+                || route.destination == Prefix::host(route.destination.address)
+            {
                 continue;
             }
             let Some(beaten) = beaten(host, routes, route, interface) else { continue };
@@ -215,6 +218,14 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
             );
         }
     }
+}
+
+/// The network of an address (RTPROT_KERNEL of rtnetlink(7)), or one that a router advertised as on the link (RTPROT_RA;
+/// RFC 4861, section 6.3.4).
+fn is_of_the_link(route: &RouteEntry) -> bool {
+    const RTPROT_KERNEL: u8 = 2;
+    const RTPROT_RA: u8 = 9;
+    matches!(route.protocol, RTPROT_KERNEL | RTPROT_RA)
 }
 
 /// Link-local and multicast destinations (RFC 3927, 4291, 5771).
