@@ -73,6 +73,12 @@ pub(super) fn redact(routing: &mut HostRouting, addresses: Addresses, mut name: 
         }
         interface.link_address = interface.link_address.as_deref().map(|link| key.link_address(link));
     }
+    for absent in &mut routing.kernel.absent_networks {
+        (absent.interface, absent.network) = (name(&absent.interface), key.prefix(absent.network));
+    }
+    let members = std::mem::take(&mut routing.kernel.vrf_members);
+    routing.kernel.vrf_members =
+        members.into_iter().map(|(interface, table)| (name(&interface), table)).collect();
     for nexthop in &mut routing.nexthops {
         if let NexthopTarget::Gateway { via, interface } = &mut nexthop.target {
             (*via, *interface) = (key.address(*via), name(interface));

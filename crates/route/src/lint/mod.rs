@@ -8,6 +8,7 @@
 
 mod among;
 mod fabric;
+mod identity;
 mod ip_syntax;
 mod lookup;
 mod rules;
@@ -36,6 +37,7 @@ pub use self::subjects::{of_files, of_host};
 use self::{
     among::{Compared, MOST_COMPARED, Sender},
     fabric::FabricFacts,
+    identity::Identities,
     rules::Plans,
     view::{ResolvedHop, View, is_of_the_link},
 };
@@ -160,6 +162,9 @@ impl<'a> Facts<'a> {
 /// Checks hosts, each alone and all together; a fabric file describes the networks
 /// and their gateways.
 pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> LintReport {
+    let identities = fabric.map(Identities::new);
+    let (hosts, unplaced) = identity::named(hosts, identities.as_ref());
+    let hosts = &hosts[..];
     let views: Vec<View<'_>> = hosts.iter().map(View::new).collect();
     let mut by_address = HashMap::new();
     for (at, view) in views.iter().enumerate() {
@@ -192,7 +197,7 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         goal: None,
         setting_count: counts.setting_count(),
         routing: Some(counts),
-        missing: missing(hosts, &facts.compared, simulated.notices),
+        missing: missing(hosts, &facts.compared, [simulated.notices, unplaced].concat()),
     };
     report(checked, findings, mute)
 }

@@ -174,6 +174,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether a rule of a firewall that was read sets a mark.
+    pub(super) fn sets_mark(&self, mark: u32) -> bool {
+        self.routing.connection_marks.iter().any(|entry| entry.mark == mark)
+            || self.routing.files.marks.contains(&mark)
+    }
+
     /// The host's own addresses of the family of `like`.
     pub(super) fn own_like(&self, like: IpAddr) -> impl Iterator<Item = IpAddr> {
         self.own.iter().copied().filter(move |own| own.is_ipv4() == like.is_ipv4())
