@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 use clearstream_schema::{
     prefix::Prefix,
     routing::{
-        HostRouting, Located, MAIN_TABLE, RouteAction, RoutingInterface, SpecialRoute,
-        kernel::{AbsentNetwork, AbsentRule, KernelFacts},
+        HostRouting, Located, MAIN_TABLE, RouteAction, RouteEntry, RoutingInterface, SpecialRoute,
+        kernel::{AbsentNetwork, AbsentRule, KernelFacts, RoutePreference},
     },
 };
 
-use crate::{LiveAddress, LiveRoute, LiveRule, NetlinkError, RouteSocket, link::Interface};
+use crate::{
+    LiveAddress, LiveRoute, LiveRule, NetlinkError, RouteSocket, link::Interface, routes::Preference,
+};
 
 /// Table of a host's own addresses (`RT_TABLE_LOCAL`).
 const LOCAL_TABLE: u32 = 255;
 /// Priorities of the kernel's own rules by family (`fib_default_rules_init`, `fib6_rules_net_init`).
-const OWN_RULES: [(bool, u32); 5] =
-    [(false, 0), (false, 32_766), (false, 32_767), (true, 0), (true, 32_766)];
+const OWN_RULES: [(bool, u32); 5] = [(false, 0), (false, 32_766), (false, 32_767), (true, 0), (true, 32_766)];
 
 impl RouteSocket {
     /// Interfaces with their addresses, nexthop objects, routes and rules of the namespace, except what the
@@ -30,6 +31,7 @@ impl RouteSocket {
         let kernel = KernelFacts {
             absent_rules: absent_rules(&rules),
             absent_networks: absent_networks(&addresses, &all),
+            preferences: all.iter().filter_map(preference).collect(),
             vrf_members: vrf_members(&links),
         };
         let interfaces = links.into_iter().map(|interface| RoutingInterface {
@@ -60,7 +62,15 @@ impl RouteSocket {
             .map(SpecialRoute::from)
             .collect();
         let rules = rules.into_iter().filter(|rule| !rule.is_kernels).map(|rule| rule.entry).collect();
-        Ok(HostRouting { interfaces, nexthops, routes, special_routes, rules, kernel, ..HostRouting::default() })
+        Ok(HostRouting {
+            interfaces,
+            nexthops,
+            routes,
+            special_routes,
+            rules,
+            kernel,
+            ..HostRouting::default()
+        })
     }
 }
 
@@ -97,9 +107,9 @@ fn is_implied(route: &LiveRoute, addresses: &[LiveAddress]) -> bool {
 fn absent_rules(rules: &[LiveRule]) -> Vec<AbsentRule> {
     let has_rules = |ipv6| rules.iter().any(|rule| rule.entry.ipv6 == ipv6);
     let is_there = |ipv6, priority| {
-        rules.iter().any(|rule| {
-            rule.is_kernels && (rule.entry.ipv6, rule.entry.priority) == (ipv6, Some(priority))
-        })
+        rules
+            .iter()
+            .any(|rule| rule.is_kernels && (rule.entry.ipv6, rule.entry.priority) == (ipv6, Some(priority)))
     };
     let absent = OWN_RULES.into_iter().filter(|(ipv6, number)| has_rules(*ipv6) && !is_there(*ipv6, *number));
     absent.map(|(ipv6, priority)| AbsentRule { priority, ipv6 }).collect()
@@ -130,6 +140,15 @@ fn absent_networks(addresses: &[LiveAddress], routes: &[LiveRoute]) -> Vec<Absen
     absent
 }
 
+fn preference(live: &LiveRoute) -> Option<RoutePreference> {
+    let is_high = match live.preference? {
+        Preference::High => true,
+        Preference::Low => false,
+    };
+    let RouteEntry { destination, table, metric, action, .. } = live.entry.clone();
+    Some(RoutePreference { destination, table, metric, action, is_high })
+}
+
 fn vrf_members(links: &[Interface]) -> BTreeMap<String, u32> {
     let table = |index: u32| links.iter().find(|link| link.index == index)?.vrf_table;
     let of_member = links.iter().filter_map(|link| Some((link.name.clone(), table(link.master?)?)));
@@ -147,8 +166,6 @@ impl From<LiveRoute> for SpecialRoute {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::routing::RouteEntry;
-
     use super::*;
 
     fn link(index: u32, name: &str, master: Option<u32>, vrf_table: Option<u32>) -> Interface {
@@ -176,7 +193,14 @@ mod tests {
             protocol: 2,
             place: None,
         };
-        LiveRoute { entry, unsupported: Vec::new(), from: None, type_of_service: 0, is_local: false }
+        LiveRoute {
+            entry,
+            unsupported: Vec::new(),
+            from: None,
+            type_of_service: 0,
+            is_local: false,
+            preference: None,
+        }
     }
 
     #[test]

@@ -14,7 +14,9 @@ use rustix::io::Errno;
 
 use crate::{
     difference::{Current, DifferenceError, MARK_TABLE, Wanted, deviations},
-    ways::{Cause, NextHop, OnlyIf, PORTS, Plan, Question, USER, Way, altered_nexthop, names_its_route, obstacle},
+    ways::{
+        Cause, NextHop, OnlyIf, PORTS, Plan, Question, USER, Way, altered_nexthop, names_its_route, obstacle,
+    },
 };
 
 /// A gateway with a share `w` of the ports is missed by `n` of them with probability
@@ -46,7 +48,13 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
             "it is of another owner, or another kind of group, and `clearstream route apply` does not touch it: remove it first"
                 .to_owned()
         });
-        Check { subject: step.setting.to_string(), expected, found: Some(found), holds: missing.is_none(), note }
+        Check {
+            subject: step.setting.to_string(),
+            expected,
+            found: Some(found),
+            holds: missing.is_none(),
+            note,
+        }
     };
     Ok(all.iter().chain(extra).map(check).collect())
 }
@@ -145,7 +153,12 @@ impl Asking<'_> {
         let mut hops = BTreeSet::new();
         let (first, chosen) = match self.socket.lookup(&query) {
             Ok(found) if found.is_local => {
-                return Answer { way: Way::Local, route: self.in_effect(&query, question), error: None, source: None };
+                return Answer {
+                    way: Way::Local,
+                    route: self.in_effect(&query, question),
+                    error: None,
+                    source: None,
+                };
             }
             Ok(found) => {
                 let is_open = question.source.is_none() && question.input.is_none();
@@ -331,10 +344,11 @@ impl Asking<'_> {
     /// which replies return.
     fn of_source(&self, question: &Question, answer: &Answer) -> (bool, Option<String>) {
         let addresses = self.wanted.routing.interfaces.iter().flat_map(|interface| &interface.addresses);
-        let mut own = addresses.map(|own| own.value).filter(|own| {
-            own.address.is_ipv6() == question.destination.is_ipv6()
-        });
-        let Some(source) = answer.source.filter(|source| own.clone().all(|own| own.address != *source)) else {
+        let mut own = addresses
+            .map(|own| own.value)
+            .filter(|own| own.address.is_ipv6() == question.destination.is_ipv6());
+        let Some(source) = answer.source.filter(|source| own.clone().all(|own| own.address != *source))
+        else {
             return (true, None);
         };
         let returns = own.any(|own| own.contains(source));
@@ -344,7 +358,9 @@ impl Asking<'_> {
         };
         let why = "the planned one comes later among those of its interface, or is deprecated (`ip address`), or \
                    the route names another (`src`)";
-        let note = format!("sockets without an address send from {source}, which is none of the plan: {why}; {effect}");
+        let note = format!(
+            "sockets without an address send from {source}, which is none of the plan: {why}; {effect}"
+        );
         (returns, Some(note))
     }
 }

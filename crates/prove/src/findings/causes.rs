@@ -51,7 +51,9 @@ impl Evidence<'_> {
         } else if let Some(stateful) = gateway.and_then(|gateway| self.keeps_state(gateway, lost)) {
             stateful
         } else if let Some(by_mark) = decision.and_then(|decision| decision.by_mark.first()) {
-            format!("{by_mark}, and which mark they have, its firewall decides: see `nft list ruleset` on {host}")
+            format!(
+                "{by_mark}, and which mark they have, its firewall decides: see `nft list ruleset` on {host}"
+            )
         } else if decision.is_some() {
             format!("its routes lead there (`ip route get`), so {}", self.filters(host))
         } else {
@@ -143,7 +145,8 @@ impl Evidence<'_> {
             let decision = led[0].2;
             let to = hosts(led.iter().map(|(client, ..)| &self.route.clients[*client].host));
             let meant = hosts(led.iter().map(|(_, gateway, _)| &self.route.gateways[*gateway].host));
-            let aliases = few(led.iter().map(|(_, gateway, _)| end.aliases[*gateway]).collect::<BTreeSet<_>>());
+            let aliases =
+                few(led.iter().map(|(_, gateway, _)| end.aliases[*gateway]).collect::<BTreeSet<_>>());
             let by = match (&decision.refusal, decision.gateways.as_slice()) {
                 (Some(refusal), _) => format!("nowhere ({refusal})"),
                 (None, []) => "by no gateway".to_owned(),
@@ -171,7 +174,11 @@ impl Evidence<'_> {
             let host = &self.route.gateways[gateway].host;
             let by = few(decision.gateways.iter().map(|(via, _)| via));
             (!by.is_empty()).then(|| {
-                format!("{host} sends them on to {by}: {} decides there: {}", decision.named(), decision.removal)
+                format!(
+                    "{host} sends them on to {by}: {} decides there: {}",
+                    decision.named(),
+                    decision.removal
+                )
             })
         })
     }

@@ -48,14 +48,16 @@ impl Identities {
     /// The host of the fabric that a given one is.
     pub(super) fn of(&self, subject: &Subject) -> Result<HostId, Unplaced> {
         let addresses = subject.routing.interfaces.iter().flat_map(|interface| &interface.addresses);
-        let mut own = addresses.map(|own| own.value.address).filter(|own| !is_of_the_link(Prefix::host(*own)));
+        let mut own =
+            addresses.map(|own| own.value.address).filter(|own| !is_of_the_link(Prefix::host(*own)));
         let is_replaced = subject.is_whole
             && own.clone().next().is_some()
             && !own.clone().any(|own| self.networks.iter().any(|network| network.contains(own)));
-        let stem = Path::new(&subject.name).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let named = [subject.name.as_str(), subject.routing.host.as_str(), stem];
+        let named = [subject.name.as_str(), subject.routing.host.as_str(), stem(subject)];
         let by_name = named.iter().find_map(|name| self.names.get(*name).copied());
-        let by_address = || own.find_map(|own| self.addresses.get(&own).copied());
+        // Files of another host may have an address by mistake.
+        let by_address =
+            || own.find_map(|own| self.addresses.get(&own).copied()).filter(|_| subject.is_whole);
         match by_name.or_else(by_address) {
             Some(_) if is_replaced => Err(Unplaced::Replaced),
             Some(id) => Ok(id),
@@ -64,18 +66,27 @@ impl Identities {
     }
 }
 
-/// The hosts under the fabric's names, and notices about those that it does not have.
+/// The name of a bundle without its ending.
+fn stem(subject: &Subject) -> &str {
+    Path::new(&subject.name).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default()
+}
+
+/// The hosts, named by the fabric where only an ending of their file's name differs, and notices about those that it does not have.
 pub(super) fn named<'h>(
     hosts: &'h [Subject],
     identities: Option<&Identities>,
 ) -> (Cow<'h, [Subject]>, Vec<String>) {
     let Some(identities) = identities else { return (Cow::Borrowed(hosts), Vec::new()) };
-    let by_id: HashMap<HostId, &String> = identities.names.iter().map(|(name, id)| (*id, name)).collect();
     let (mut renamed, mut strangers, mut replaced) = (Cow::Borrowed(hosts), Vec::new(), Vec::new());
     for (at, host) in hosts.iter().enumerate() {
         match identities.of(host) {
-            Ok(id) if identities.names.contains_key(&host.name) || !by_id.contains_key(&id) => {}
-            Ok(id) => renamed.to_mut()[at].name.clone_from(by_id[&id]),
+            Ok(_)
+                if !identities.names.contains_key(&host.name)
+                    && identities.names.contains_key(stem(host)) =>
+            {
+                renamed.to_mut()[at].name = stem(host).to_owned();
+            }
+            Ok(_) => {}
             Err(Unplaced::Stranger) => strangers.push(&host.name),
             Err(Unplaced::Replaced) => replaced.push(&host.name),
         }

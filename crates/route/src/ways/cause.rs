@@ -107,13 +107,21 @@ impl Cause {
         let (what, protocol, why, advice, is_rule) = match found.passed.filter(|_| is_past)? {
             Passed::Throw(route) => {
                 let taken = Taken { route, from: None, is_local: false };
-                let before = planned.map_or_else(String::new, |planned| format!(" before the plan's {planned}"));
+                let before =
+                    planned.map_or_else(String::new, |planned| format!(" before the plan's {planned}"));
                 let why = format!("it ends the lookup in its table{before}");
-                (route_text(&taken), route.protocol, why, remove(route.protocol, &route_removal(&taken)), false)
+                (
+                    route_text(&taken),
+                    route.protocol,
+                    why,
+                    remove(route.protocol, &route_removal(&taken)),
+                    false,
+                )
             }
             Passed::Network(absent) => {
                 let AbsentNetwork { interface, network } = absent;
-                let what = format!("the route to {network}, the network of an address of {interface}, is gone");
+                let what =
+                    format!("the route to {network}, the network of an address of {interface}, is gone");
                 let why = format!("{interface} is down, or somebody removed it");
                 let advice = format!(
                     "`ip link set {interface} up`, or `ip route replace {network} dev {interface}`, and find who removed it"
@@ -270,7 +278,10 @@ pub fn altered_nexthop(id: u32, live: &HostRouting, wanted: &Wanted<'_>) -> Opti
     let command = format!("`ip nexthop replace id {number} {}`", planned.ip_arguments());
     Some(match live {
         Some(live) if live.protocol == wanted.protocol => {
-            format!("nexthop {number} is \"{}\": `clearstream route apply` sets the plan's", live.ip_arguments())
+            format!(
+                "nexthop {number} is \"{}\": `clearstream route apply` sets the plan's",
+                live.ip_arguments()
+            )
         }
         Some(live) => format!(
             "nexthop {number} is \"{}\" ({}), not the plan's: who made it so has to stop, and now: {command}",

@@ -104,7 +104,10 @@ fn by_mark(
         let way = Way::of(&marked.verdict);
         if marked.rule == Some(rule) && way != own {
             let priority = rule.priority.map_or_else(String::new, |priority| format!("{priority}: "));
-            lines.push(format!("packets with mark {mark:#x} go {way} by the rule {priority}{}", rule.selector.ip_arguments()));
+            lines.push(format!(
+                "packets with mark {mark:#x} go {way} by the rule {priority}{}",
+                rule.selector.ip_arguments()
+            ));
         }
     }
     lines

@@ -3,6 +3,7 @@
 //! that decides. `route verify` asks the kernel the same questions, `route lint` the
 //! model of a captured host, and `route apply` the model of the host as it will be.
 
+mod applied;
 mod cause;
 mod conditions;
 mod decided;
@@ -21,10 +22,11 @@ use clearstream_schema::{
 };
 
 pub use self::{
+    applied::{applied, protocol},
     cause::{Cause, Plan, altered_nexthop, owner},
     decided::{Buckets, Decided, decided},
     obstacle::obstacle,
-    questions::{Population, questions},
+    questions::{Population, questions, questions_of},
     shadow::shadowed,
 };
 

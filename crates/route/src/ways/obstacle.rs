@@ -61,7 +61,9 @@ fn forwarding_off(live: &HostRouting, input: &str, ipv6: bool) -> Cause {
         what: format!("forwarding is off: {key} is 0"),
         owner: String::new(),
         why: String::new(),
-        advice: format!("`sysctl -w {key}=1`, and correct who sets it to 0 (`clearstream route apply` sets forwarding of all)"),
+        advice: format!(
+            "`sysctl -w {key}=1`, and correct who sets it to 0 (`clearstream route apply` sets forwarding of all)"
+        ),
         is_rule: false,
         destination: None,
     }

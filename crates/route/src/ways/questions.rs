@@ -15,10 +15,14 @@ use clearstream_schema::{
 
 use super::{
     Question, Way,
+    applied::led_by_gateways,
     conditions::Condition,
     splits::{Class, Splits},
 };
-use crate::fabric::{Fabric, HostId};
+use crate::{
+    fabric::{Fabric, HostId},
+    lint::is_of_the_link,
+};
 
 /// Pairs of classes of sources and destinations that a gateway is asked about, at most
 /// for two networks; of more, those with the first source or the first destination.
@@ -94,8 +98,25 @@ pub fn questions(
                 }
             } else if fabric.link_on(host, far).is_none() {
                 asked.sent(fabric, population, far);
-                own.into_iter().flatten().for_each(|own| asked.received(fabric, population, interface, far, own));
+                own.into_iter()
+                    .flatten()
+                    .for_each(|own| asked.received(fabric, population, interface, far, own));
             }
+        }
+    }
+    asked.questions
+}
+
+/// Questions about what a host's own plan leads over gateways, where no fabric says who is at the
+/// other end: one address of each class of destinations.
+pub fn questions_of(wanted: &HostRouting, live: &HostRouting) -> Vec<Question> {
+    let mut asked = Asked::new(wanted, live, true);
+    let mut networks: Vec<Prefix> = Vec::new();
+    for route in led_by_gateways(wanted) {
+        // One that stands by for another has the same destination.
+        if !networks.contains(&route.destination.network()) {
+            networks.push(route.destination.network());
+            asked.led(route.destination, &[]);
         }
     }
     asked.questions
@@ -168,16 +189,19 @@ impl<'a> Asked<'a> {
             if is_single(route.destination) && !std::mem::take(&mut is_first) && self.is_undisputed(route) {
                 continue;
             }
-            let classes = self.destinations.classes(route.destination, population.of(far));
-            let ipv6 = route.destination.address.is_ipv6();
-            for class in classes {
-                for source in self.own(ipv6) {
-                    self.ask(route.destination, source, class, None);
-                }
-                self.marked(route.destination, class);
-            }
-            self.of_foreign_rules(route.destination, population.of(far));
+            self.led(route.destination, population.of(far));
         }
+    }
+
+    /// What the host sends to the destination of a route.
+    fn led(&mut self, destination: Prefix, known: &[IpAddr]) {
+        for class in self.destinations.classes(destination, known) {
+            for source in self.own(destination.address.is_ipv6()) {
+                self.ask(destination, source, class, None);
+            }
+            self.marked(destination, class);
+        }
+        self.of_foreign_rules(destination, known);
     }
 
     /// What arrives for one of the host's addresses: source validation may drop it.
@@ -204,6 +228,7 @@ impl<'a> Asked<'a> {
     fn own(&self, ipv6: bool) -> Vec<Option<IpAddr>> {
         let addresses = self.wanted.interfaces.iter().flat_map(|interface| &interface.addresses);
         let own = addresses.map(|own| own.value.address).filter(|own| own.is_ipv6() == ipv6);
+        let own = own.filter(|own| !is_of_the_link(Prefix::host(*own)));
         std::iter::once(None).chain(own.map(Some)).collect()
     }
 

@@ -194,7 +194,9 @@ impl<'a> Lookup<'a> {
             let network = destination.network().address;
             let table = tables.entry((table, ipv6)).or_default();
             let entries = table.lengths.entry(destination.length).or_default().entry(network).or_default();
-            let at = entries.partition_point(|other| other.metric(ipv6) <= entry.metric(ipv6));
+            // The first of its metric is taken, by IPv6 the first of the best preference.
+            let rank = |entry: &Entry<'a>| (entry.metric(ipv6), -preference(&routing.kernel, entry.route()));
+            let at = entries.partition_point(|other| rank(other) <= rank(&entry));
             entries.insert(at, entry);
         };
         let mut local = HashSet::new();
@@ -397,7 +399,10 @@ impl<'a> Lookup<'a> {
             RouteAction::Nexthop(id) => return self.nexthop(*id),
             RouteAction::Gateways(_) => {
                 // IPv6 joins routes that differ in their gateway only.
-                let alike = |entry: &&Entry<'a>| ipv6 && entry.metric(ipv6) == first.metric(ipv6);
+                let alike = |entry: &&Entry<'a>| {
+                    let of = |entry: &Entry<'a>| (entry.metric(ipv6), preference(self.kernel, entry.route()));
+                    ipv6 && of(entry) == of(first)
+                };
                 let siblings = entries[1..].iter().take_while(alike);
                 let hops = std::iter::once(first).chain(siblings).filter_map(|entry| match entry.route() {
                     Some(RouteEntry { action: RouteAction::Gateways(hops), .. }) => Some(hops),
@@ -436,6 +441,13 @@ impl<'a> Lookup<'a> {
     }
 }
 
+/// 1 for routes that come before others of their metric, -1 for those that come after.
+fn preference(kernel: &KernelFacts, route: Option<&RouteEntry>) -> i8 {
+    let Some(route) = route.filter(|_| !kernel.preferences.is_empty()) else { return 0 };
+    let found = kernel.preferences.iter().find(|preference| preference.is_of(route));
+    found.map_or(0, |preference| if preference.is_high { 1 } else { -1 })
+}
+
 /// Where a rule for VRFs leads a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Vrf {
@@ -461,3 +473,6 @@ impl<'a> Answer<'a> {
         Found { verdict, route, matched: Some(matched), special, ..by }
     }
 }
+
+#[cfg(test)]
+mod tests;

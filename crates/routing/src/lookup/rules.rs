@@ -162,11 +162,7 @@ fn protocol(name: Option<&str>, value: Option<u8>) -> Option<bool> {
 /// order in which rules are added.
 ///
 /// Of VRFs in files that set none (`has_vrfs`), the kernel makes the rule.
-pub(super) fn all_rules<'a>(
-    rules: &'a [RuleEntry],
-    kernel: &KernelFacts,
-    has_vrfs: bool,
-) -> Vec<Rule<'a>> {
+pub(super) fn all_rules<'a>(rules: &'a [RuleEntry], kernel: &KernelFacts, has_vrfs: bool) -> Vec<Rule<'a>> {
     let mut all: Vec<Rule<'_>> = Vec::with_capacity(rules.len() + 6);
     let own = [(0, LOCAL_TABLE), (MAIN_PRIORITY, MAIN_TABLE), (DEFAULT_PRIORITY, DEFAULT_TABLE)];
     for ipv6 in [false, true] {

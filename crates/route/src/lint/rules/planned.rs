@@ -164,7 +164,8 @@ fn is_told(way: &Way, route: Option<&RouteEntry>, told: &[&Finding]) -> bool {
 fn overridden(host: &View<'_>, cause: &Cause, led: &Led<'_>) -> Option<Finding> {
     let (question, way) = led.first.as_ref()?;
     let networks = few(led.networks.iter());
-    if *way == Way::Nowhere("no route".to_owned()) {
+    // Where something leads past the plan's route, that is what is wrong.
+    if *way == Way::Nowhere("no route".to_owned()) && cause.owner.is_empty() {
         let message = format!("no route to {networks}, which the fabric joins to this host's network");
         let hops = match &question.planned {
             Way::Hops(hops) => few(hops.iter().filter_map(|(via, _)| *via)),
@@ -195,7 +196,9 @@ fn overridden(host: &View<'_>, cause: &Cause, led: &Led<'_>) -> Option<Finding> 
     };
     let verb = if led.is_forwarded { "takes on" } else { "sends" };
     let which = match question.only_if {
-        Some(OnlyIf::Marked) if is_set => format!(" with mark {:#x}, which a rule of its firewall sets,", question.mark),
+        Some(OnlyIf::Marked) if is_set => {
+            format!(" with mark {:#x}, which a rule of its firewall sets,", question.mark)
+        }
         Some(OnlyIf::Marked) => format!(
             " with mark {:#x} (what sets it was not read: nftables, iptables, or SO_MARK of a program)",
             question.mark
