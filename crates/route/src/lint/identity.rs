@@ -87,6 +87,8 @@ pub(super) fn named<'h>(
                 renamed.to_mut()[at].name = stem(host).to_owned();
             }
             Ok(_) => {}
+            // Files of hosts that the fabric does not have are compared by its networks and gateways.
+            Err(Unplaced::Stranger) if !host.is_whole => {}
             Err(Unplaced::Stranger) => strangers.push(&host.name),
             Err(Unplaced::Replaced) => replaced.push(&host.name),
         }
