@@ -1,8 +1,11 @@
 //! Routing that a plan of single settings has, for packets to be looked up where no fabric says who
 //! is at the other end.
 
+use std::net::IpAddr;
+
 use clearstream_schema::{
     plan::{Plan, Setting, Step, Value},
+    prefix::Prefix,
     routing::{HostRouting, Located, MAIN_TABLE, NexthopTarget, RouteAction, RouteEntry},
 };
 
@@ -17,7 +20,28 @@ pub fn applied(plan: &Plan, live: &HostRouting) -> HostRouting {
         ..HostRouting::default()
     };
     plan.steps.iter().for_each(|step| take(step, &mut wanted));
+    // Packets from other addresses of the host may have ways of their own.
+    let gateways: Vec<IpAddr> = gateways(&wanted).collect();
+    let by_rule: Vec<Prefix> = wanted.rules.iter().filter_map(|rule| rule.selector.from).collect();
+    for interface in &mut wanted.interfaces {
+        interface.addresses.retain(|own| {
+            gateways.iter().any(|via| own.value.contains(*via))
+                || by_rule.iter().any(|from| from.contains(own.value.address))
+        });
+    }
     wanted
+}
+
+fn gateways(routing: &HostRouting) -> impl Iterator<Item = IpAddr> {
+    let of_routes = routing.routes.iter().filter_map(|route| match &route.action {
+        RouteAction::Gateways(hops) => Some(hops.iter().map(|hop| hop.via)),
+        _ => None,
+    });
+    let of_nexthops = routing.nexthops.iter().filter_map(|nexthop| match nexthop.target {
+        NexthopTarget::Gateway { via, .. } => Some(via),
+        _ => None,
+    });
+    of_routes.flatten().chain(of_nexthops)
 }
 
 /// Protocol number of the plan's objects: of its routes, or of any.
@@ -66,7 +90,6 @@ pub(super) fn led_by_gateways(routing: &HostRouting) -> impl Iterator<Item = &Ro
 mod tests {
     use clearstream_schema::{
         plan::{Effect, PLAN_SCHEMA, PlanHost},
-        prefix::Prefix,
         routing::RoutingInterface,
     };
 
@@ -106,8 +129,12 @@ mod tests {
             advice: Vec::new(),
         };
         let own = Located::from("10.100.0.1/16".parse::<Prefix>().unwrap());
-        let interface =
-            RoutingInterface { name: "e0".to_owned(), addresses: vec![own], ..RoutingInterface::default() };
+        let elsewhere = Located::from("192.0.2.1/24".parse::<Prefix>().unwrap());
+        let interface = RoutingInterface {
+            name: "e0".to_owned(),
+            addresses: vec![own, elsewhere],
+            ..RoutingInterface::default()
+        };
         let live = HostRouting { interfaces: vec![interface], ..HostRouting::default() };
         let wanted = applied(&plan, &live);
         assert_eq!(protocol(&wanted), 117);
