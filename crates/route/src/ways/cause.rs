@@ -319,7 +319,7 @@ pub fn owner(protocol: u8, own: u8) -> String {
 fn owner_hint(protocol: u8) -> String {
     match protocol {
         1 => "an ICMP redirect: set accept_redirects to 0",
-        2 => "the kernel, for an address",
+        2 => "the kernel for an address, or a program that signs as the kernel",
         3 => "`ip` by hand or in a script",
         4 => "NetworkManager, systemd-networkd or a script",
         9 => "router advertisements: NetworkManager, systemd-networkd, or accept_ra_rt_info_max_plen of the interface",

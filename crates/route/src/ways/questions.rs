@@ -119,6 +119,8 @@ pub fn questions_of(wanted: &HostRouting, live: &HostRouting) -> Vec<Question> {
             asked.led(route.destination, &[]);
         }
     }
+    // Whether anybody is there is not known.
+    asked.questions.iter_mut().for_each(|question| question.destination_count = 1);
     asked.questions
 }
 

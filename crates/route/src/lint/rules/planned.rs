@@ -171,10 +171,15 @@ fn overridden(host: &View<'_>, cause: &Cause, led: &Led<'_>) -> Option<Finding> 
             Way::Hops(hops) => few(hops.iter().filter_map(|(via, _)| *via)),
             _ => String::new(),
         };
+        let advice = match hops.is_empty() {
+            true => "set its interface up, and `clearstream route apply` adds the address of that network"
+                .to_owned(),
+            false => format!("`clearstream route apply` adds it, by {hops}"),
+        };
         return Some(
             finding(host, "route", FindingClass::Routing, "no-route", Severity::Error, message)
                 .of(networks)
-                .advise(format!("`clearstream route apply` adds it, by {hops}"))
+                .advise(advice)
                 .sourced("the fabric file; ip-route(8)"),
         );
     }
