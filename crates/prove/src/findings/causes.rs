@@ -136,7 +136,7 @@ impl Evidence<'_> {
 
     /// Replies from addresses that stand for a gateway, by another way.
     pub(super) fn aliases_overridden(&self, findings: &mut Vec<VerificationFinding>) {
-        let mut causes: BTreeMap<(usize, &str), Vec<(usize, usize, &Decision)>> = BTreeMap::new();
+        let mut causes: BTreeMap<(usize, &str), Vec<Led<'_>>> = BTreeMap::new();
         for (server, client, gateway, decision) in self.decisions.aliases_led_away(self.route) {
             causes.entry((server, &decision.what)).or_default().push((client, gateway, decision));
         }

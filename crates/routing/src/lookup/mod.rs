@@ -373,13 +373,10 @@ impl<'a> Lookup<'a> {
                     .collect(),
                 false => all.clone(),
             };
-            match self.verdict(&entries, packet) {
-                Some(verdict) => {
-                    let first = entries.first();
-                    let route = first.and_then(Entry::route);
-                    return Some(Answer { verdict, matched, route, special: first.and_then(Entry::special) });
-                }
-                None => {}
+            if let Some(verdict) = self.verdict(&entries, packet) {
+                let first = entries.first();
+                let route = first.and_then(Entry::route);
+                return Some(Answer { verdict, matched, route, special: first.and_then(Entry::special) });
             }
         }
         None
