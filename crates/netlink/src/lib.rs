@@ -41,7 +41,7 @@ pub use reach::Carrier;
 pub use refusal::Refusal;
 pub use route::Route;
 pub use route_socket::{NetlinkError, RouteSocket};
-pub use routes::LiveRoute;
+pub use routes::{LiveRoute, Preference};
 pub use rule::LiveRule;
 pub use source_translation::{marks_are_set, source_translations};
 pub use tcp_sockets::TcpSockets;

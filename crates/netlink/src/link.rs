@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    link::{InfoData, InfoKind, InfoVeth, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
 };
 
 use crate::{NetlinkError, RouteSocket};
@@ -25,6 +25,10 @@ pub struct Interface {
     pub transmit_queue_count: u32,
     /// Link-layer address, `02:00:00:00:00:01`; absent where the link has none.
     pub link_address: Option<String>,
+    /// Index of the bridge, bond or VRF that it belongs to.
+    pub master: Option<u32>,
+    /// It is a VRF, with this table.
+    pub vrf_table: Option<u32>,
 }
 
 /// Formats a link-layer address.
@@ -137,6 +141,8 @@ fn read(message: LinkMessage) -> Interface {
         up: message.header.flags.contains(LinkFlags::Up),
         transmit_queue_count: 0,
         link_address: None,
+        master: None,
+        vrf_table: None,
     };
     for attribute in message.attributes {
         match attribute {
@@ -144,8 +150,19 @@ fn read(message: LinkMessage) -> Interface {
             LinkAttribute::Mtu(mtu) => interface.mtu_bytes = mtu,
             LinkAttribute::Address(octets) => interface.link_address = link_address(&octets),
             LinkAttribute::TxQueueLen(count) => interface.transmit_queue_count = count,
+            LinkAttribute::Controller(index) => interface.master = (index != 0).then_some(index),
+            LinkAttribute::LinkInfo(parts) => interface.vrf_table = parts.iter().find_map(vrf_table),
             _ => {}
         }
     }
     interface
+}
+
+/// The table of a VRF (`IFLA_VRF_TABLE`).
+fn vrf_table(info: &LinkInfo) -> Option<u32> {
+    let LinkInfo::Data(InfoData::Vrf(attributes)) = info else { return None };
+    attributes.iter().find_map(|attribute| match attribute {
+        InfoVrf::TableId(table) => Some(*table),
+        _ => None,
+    })
 }

@@ -33,6 +33,18 @@ pub struct LiveRoute {
     pub type_of_service: u8,
     /// It delivers to the host itself.
     pub is_local: bool,
+    /// Router preference (RFC 4191), where it is not medium.
+    pub preference: Option<Preference>,
+}
+
+/// A router preference, by which IPv6 chooses among routes of one metric (`rt6_score_route`,
+/// net/ipv6/route.c).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preference {
+    /// Before the others.
+    High,
+    /// After the others.
+    Low,
 }
 
 impl LiveRoute {
@@ -137,11 +149,11 @@ pub(crate) fn read(message: &RouteMessage, names: &Names) -> Option<LiveRoute> {
     };
     let from = (header.source_prefix_length > 0)
         .then(|| Prefix { address: parts.from.unwrap_or(any), length: header.source_prefix_length });
-    let Parts { destination, table, metric, source, mtu, unsupported, .. } = parts;
+    let Parts { destination, table, metric, source, mtu, unsupported, preference, .. } = parts;
     let protocol = u8::from(header.protocol);
     let entry = RouteEntry { destination, table, metric, action, source, mtu, protocol, place: None };
     let (type_of_service, is_local) = (header.tos, header.kind == RouteType::Local);
-    Some(LiveRoute { entry, unsupported, from, type_of_service, is_local })
+    Some(LiveRoute { entry, unsupported, from, type_of_service, is_local, preference })
 }
 
 /// Attributes of a route.
@@ -157,6 +169,7 @@ struct Parts {
     interface: Option<String>,
     hops: Option<Vec<Hop>>,
     unsupported: Vec<String>,
+    preference: Option<Preference>,
 }
 
 impl Parts {
@@ -183,6 +196,7 @@ impl Parts {
             interface: None,
             hops: None,
             unsupported,
+            preference: None,
         }
     }
 
@@ -206,6 +220,11 @@ impl Parts {
             }
             RouteAttribute::Preference(preference) if *preference != RoutePreference::Medium => {
                 self.unsupported.push("pref".to_owned());
+                self.preference = match preference {
+                    RoutePreference::High => Some(Preference::High),
+                    RoutePreference::Low => Some(Preference::Low),
+                    _ => None,
+                };
             }
             RouteAttribute::Encap(_) => self.unsupported.push("encap".to_owned()),
             RouteAttribute::Realm(_) => self.unsupported.push("realms".to_owned()),

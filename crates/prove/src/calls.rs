@@ -114,6 +114,9 @@ pub struct Decision {
     /// The kernel's error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// Where packets go instead that have a mark, a line for each rule.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_mark: Vec<String>,
 }
 
 impl LookupResult {

@@ -29,10 +29,13 @@ pub(super) enum Direction {
     Replies,
 }
 
-/// Decisions by direction, sender and receiver; on gateways by direction and gateway.
+/// Decisions by direction, sender and receiver; of a server with an address for each gateway by that
+/// too; on gateways by direction and gateway.
 #[derive(Debug, Default)]
 pub(super) struct Decisions {
     pairs: BTreeMap<(Direction, usize, usize), Decision>,
+    /// By server, client and gateway: replies from the server's address for the gateway.
+    aliases: BTreeMap<(usize, usize, usize), Decision>,
     gateways: BTreeMap<(Direction, usize), Decision>,
 }
 
@@ -110,19 +113,30 @@ impl Decisions {
             let (senders, receivers) = direction.ends(route);
             for (from, sender) in senders.iter().enumerate() {
                 for (to, receiver) in receivers.iter().enumerate() {
-                    let lookup = of_flow(sender.address, receiver.address, (FIRST_PORT, FIRST_PORT), None);
+                    let ports = (FIRST_PORT, FIRST_PORT);
+                    for (gateway, alias) in sender.aliases.iter().enumerate() {
+                        let lookup = of_flow(*alias, receiver.address, ports, None);
+                        ask(&sender.host, Asked::Alias(from, to, gateway), lookup);
+                    }
+                    if direction == Direction::Replies && !sender.aliases.is_empty() {
+                        continue;
+                    }
+                    let lookup = of_flow(sender.address, receiver.address, ports, None);
                     ask(&sender.host, Asked::Pair(direction, from, to), lookup);
                 }
             }
         }
         let mut asked_gateways: BTreeMap<(Direction, usize), BTreeSet<(IpAddr, IpAddr)>> = BTreeMap::new();
         for one in judged {
-            let direction = match &one.lost {
-                Some(LostAt::InGateway(_)) => Direction::Requests,
-                Some(LostAt::ReplyInGateway(_)) => Direction::Replies,
+            // What left a gateway and did not arrive, it may have sent elsewhere.
+            let (direction, gateway) = match &one.lost {
+                Some(LostAt::InGateway(_)) => (Direction::Requests, one.stuck),
+                Some(LostAt::ReplyInGateway(_)) => (Direction::Replies, one.stuck),
+                Some(LostAt::AtServer(_)) => (Direction::Requests, one.forward),
+                Some(LostAt::AtClient(_)) => (Direction::Replies, one.reply),
                 _ => continue,
             };
-            let Some(gateway) = one.stuck else { continue };
+            let Some(gateway) = gateway else { continue };
             let ends = &route.gateways[gateway];
             let client = route.clients[one.flow.client].address;
             let server = one.flow.destination.ip();
@@ -158,6 +172,9 @@ impl Decisions {
         let Some(decision) = decision else { return };
         match asked {
             Asked::Pair(direction, from, to) => drop(self.pairs.insert((direction, from, to), decision)),
+            Asked::Alias(server, client, gateway) => {
+                drop(self.aliases.insert((server, client, gateway), decision));
+            }
             Asked::Gateway(direction, gateway) => {
                 // One that explains a loss before one that does not.
                 let says = |decision: &Decision| decision.refusal.is_some() || !decision.gateways.is_empty();
@@ -187,6 +204,25 @@ impl Decisions {
         })
     }
 
+    /// Replies from a server's address for a gateway that take another way, with the gateway.
+    pub(super) fn aliases_led_away(
+        &self,
+        route: &TestedRoute,
+    ) -> impl Iterator<Item = (usize, usize, usize, &Decision)> {
+        self.aliases.iter().filter_map(move |((server, client, gateway), decision)| {
+            let wanted = route.gateways.get(*gateway)?.server_side;
+            let is_it = matches!(decision.gateways.as_slice(), [(via, _)] if *via == wanted);
+            let is_away = decision.refusal.is_some() || !is_it && !decision.what.is_empty();
+            is_away.then_some((*server, *client, *gateway, decision))
+        })
+    }
+
+    /// Where a sender's kernel leads packets with a mark.
+    pub(super) fn by_mark(&self, direction: Direction, from: usize) -> Option<&str> {
+        let lines = self.of(direction, from).flat_map(|decision| &decision.by_mark);
+        lines.map(String::as_str).next()
+    }
+
     /// Whether packets of a sender are among them.
     pub(super) fn leads_away(&self, route: &TestedRoute, direction: Direction, from: usize) -> bool {
         self.led_away(route).any(|(of, sender, ..)| (of, sender) == (direction, from))
@@ -211,7 +247,10 @@ impl Decisions {
     }
 
     fn refusing(&self, direction: Direction, from: usize) -> Option<&Decision> {
-        self.of(direction, from).find(|decision| decision.refusal.is_some() && !decision.removal.is_empty())
+        let aliases = self.aliases.range((from, 0, 0)..=(from, usize::MAX, usize::MAX)).map(|(_, it)| it);
+        let aliases = aliases.filter(|_| direction == Direction::Replies);
+        let mut all = self.of(direction, from).chain(aliases);
+        all.find(|decision| decision.refusal.is_some() && !decision.removal.is_empty())
     }
 
     pub(super) fn at_gateway(&self, direction: Direction, gateway: usize) -> Option<&Decision> {
@@ -233,6 +272,7 @@ impl Direction {
 #[derive(Clone, Copy)]
 enum Asked {
     Pair(Direction, usize, usize),
+    Alias(usize, usize, usize),
     Gateway(Direction, usize),
 }
 

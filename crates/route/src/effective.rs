@@ -4,10 +4,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use clearstream_netlink::{LiveRoute, NetlinkError, RouteQuery, RouteSocket, marks_are_set};
-use clearstream_routing::{
-    lookup::{Lookup, Packet, Verdict},
-    node::{Node, Received},
-};
+use clearstream_routing::lookup::{Lookup, Verdict};
 use clearstream_schema::{
     plan::Check,
     routing::{Hop, HostRouting, NexthopTarget, RouteAction},
@@ -16,8 +13,10 @@ use clearstream_tune::KernelVersion;
 use rustix::io::Errno;
 
 use crate::{
-    difference::{Current, DifferenceError, MARK_TABLE, Wanted, difference},
-    ways::{Cause, NextHop, Plan, Question, Way, names_its_route},
+    difference::{Current, DifferenceError, MARK_TABLE, Wanted, deviations},
+    ways::{
+        Cause, NextHop, OnlyIf, PORTS, Plan, Question, USER, Way, altered_nexthop, names_its_route, obstacle,
+    },
 };
 
 /// A gateway with a share `w` of the ports is missed by `n` of them with probability
@@ -25,10 +24,6 @@ use crate::{
 const MISSES: f64 = 12.0;
 /// Source ports of one question, at most.
 const MOST_PORTS: usize = 4096;
-/// Source ports begin here; the destination port is that of NFS, which is as good as any.
-const FIRST_PORT: u16 = 20_000;
-const DESTINATION_PORT: u16 = 2049;
-const TCP: u8 = 6;
 
 /// One check for each object of the plan, and one for each object of ours that is
 /// not in it.
@@ -39,8 +34,8 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
     for interface in &mut bare.routing.interfaces {
         (interface.addresses, interface.mtu, interface.infiniband_mode) = (Vec::new(), None, None);
     }
-    let open = difference(current, wanted)?.steps;
-    let all = difference(&bare, wanted)?.steps;
+    let (open, held) = deviations(current, wanted)?;
+    let (all, _) = deviations(&bare, wanted)?;
     let extra = open.iter().filter(|step| step.desired.is_none());
     let check = |step: &clearstream_schema::plan::Step| {
         let expected = step.desired.clone().unwrap_or_else(|| "absent".to_owned());
@@ -49,12 +44,16 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
             None => expected.clone(),
             Some(open) => open.current.clone().unwrap_or_else(|| "absent".to_owned()),
         };
+        let note = held.contains(&step.setting).then(|| {
+            "it is of another owner, or another kind of group, and `clearstream route apply` does not touch it: remove it first"
+                .to_owned()
+        });
         Check {
             subject: step.setting.to_string(),
             expected,
             found: Some(found),
             holds: missing.is_none(),
-            note: None,
+            note,
         }
     };
     Ok(all.iter().chain(extra).map(check).collect())
@@ -74,7 +73,7 @@ pub fn lookups(
     let knows_ports = release.is_ok_and(|kernel| kernel >= KernelVersion::new(4, 18, 0));
     let current = &current.routing;
     // Only where it matters: the request makes a kernel load nf_tables.
-    let matters = questions.iter().any(|question| !question.is_certain);
+    let matters = questions.iter().any(|question| question.only_if == Some(OnlyIf::Marked));
     // What one has no right to read may be so; a kernel without nf_tables sets none by it.
     let is_hidden = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
     let sets_marks = matters && marks_are_set(MARK_TABLE).unwrap_or_else(is_hidden);
@@ -100,6 +99,8 @@ struct Answer {
     /// The route in effect; absent where the kernel refuses, or is older than 4.13.
     route: Option<LiveRoute>,
     error: Option<NetlinkError>,
+    /// Source that the kernel chooses for a socket that has none.
+    source: Option<IpAddr>,
 }
 
 impl Asking<'_> {
@@ -120,10 +121,14 @@ impl Asking<'_> {
         };
         // A mark that nothing sets leads nothing away.
         let (holds, note) = match note {
-            Some(note) if !question.is_certain && !self.sets_marks => (
+            Some(note) if question.only_if == Some(OnlyIf::Marked) && !self.sets_marks => (
                 true,
                 Some(format!("only if something sets this mark, and no rule of nf_tables does: {note}")),
             ),
+            Some(note) if question.only_if == Some(OnlyIf::Bound) => {
+                (true, Some(format!("only what binds its sockets to an interface: {note}")))
+            }
+            None => self.of_source(question, &answer),
             note => (is_as_planned, note),
         };
         Check {
@@ -140,16 +145,25 @@ impl Asking<'_> {
             from: question.source,
             mark: question.mark,
             input: question.input.clone(),
-            ports: question.ports,
-            user: question.user,
+            ports: Some(question.ports.unwrap_or(PORTS)),
+            user: Some(question.user.unwrap_or(USER)),
+            output: question.output.clone(),
             ..RouteQuery::to(question.destination)
         };
         let mut hops = BTreeSet::new();
-        let first = match self.socket.lookup(&query) {
+        let (first, chosen) = match self.socket.lookup(&query) {
             Ok(found) if found.is_local => {
-                return Answer { way: Way::Local, route: self.in_effect(&query, question), error: None };
+                return Answer {
+                    way: Way::Local,
+                    route: self.in_effect(&query, question),
+                    error: None,
+                    source: None,
+                };
             }
-            Ok(found) => (found.via, found.interface),
+            Ok(found) => {
+                let is_open = question.source.is_none() && question.input.is_none();
+                ((found.via, found.interface), found.source.filter(|_| is_open))
+            }
             Err(error) => {
                 let is_carried =
                     matches!(question.ask(&self.model).verdict, Verdict::Link(_) | Verdict::Gateways(..));
@@ -162,7 +176,7 @@ impl Asking<'_> {
                     reason => reason,
                 };
                 let way = Way::Nowhere(reason.to_owned());
-                return Answer { way, route: None, error: Some(error) };
+                return Answer { way, route: None, error: Some(error), source: None };
             }
         };
         let route = self.in_effect(&query, question);
@@ -172,16 +186,17 @@ impl Asking<'_> {
         } else {
             hops.insert(first);
         }
-        Answer { way: Way::Hops(hops), route, error: None }
+        Answer { way: Way::Hops(hops), route, error: None, source: chosen }
     }
 
     /// Next hops that source ports lead to, until all that are planned were seen.
     fn by_ports(&mut self, question: &Question, query: &RouteQuery) -> BTreeSet<NextHop> {
         let mut hops = BTreeSet::new();
         let Ok(mut lookups) = self.socket.lookups() else { return hops };
+        let (protocol, first, destination) = PORTS;
         let ports = (MISSES / question.least_share.max(1e-6)).ceil() as usize;
-        for port in (FIRST_PORT..).take(ports.clamp(16, MOST_PORTS)) {
-            let ports = Some((TCP, port, DESTINATION_PORT));
+        for port in (first..).take(ports.clamp(16, MOST_PORTS)) {
+            let ports = Some((protocol, port, destination));
             if let Ok(found) = lookups.find(&RouteQuery { ports, ..query.clone() }) {
                 hops.insert((found.via, found.interface));
             }
@@ -257,6 +272,11 @@ impl Asking<'_> {
         if let Some(route) = &answer.route {
             let is_same = Way::Hops(self.hops(route)).is_as(&question.planned);
             if !is_same {
+                if let RouteAction::Nexthop(id) = route.entry.action
+                    && let Some(altered) = altered_nexthop(id, self.current, self.wanted)
+                {
+                    return altered;
+                }
                 let cause = Cause::of_live(route, &found, plan);
                 return format!("{}; {}", cause.description(), cause.advice);
             }
@@ -308,58 +328,40 @@ impl Asking<'_> {
         )
     }
 
-    fn why_refused(&mut self, question: &Question, answer: &Answer) -> String {
-        let error = answer.error.as_ref();
-        let text = error.map_or_else(String::new, ToString::to_string);
-        let has_errno =
-            |errno: Errno| error.and_then(NetlinkError::refused_with) == Some(errno.raw_os_error());
-        if let Some(input) = question.input.as_deref() {
-            if let Some(filtered) = self.why_filtered(question, input) {
-                return filtered;
-            }
-            if has_errno(Errno::HOSTUNREACH) {
-                return format!(
-                    "{text}: forwarding is off, or a route refuses; `clearstream route apply` sets forwarding"
-                );
-            }
+    /// The kernel refuses what the model has a way for.
+    fn why_refused(&self, question: &Question, answer: &Answer) -> String {
+        let found = question.ask(&self.model);
+        let planned = Some((&self.planned, self.wanted.protocol));
+        match obstacle(self.current, &question.packet(), &found, planned) {
+            Some(cause) => format!("{}; {}", cause.description(), cause.advice),
+            None => answer.error.as_ref().map_or_else(String::new, ToString::to_string),
         }
-        let is_main = |rule: &clearstream_netlink::LiveRule| {
-            rule.is_kernels
-                && rule.entry.ipv6 == question.destination.is_ipv6()
-                && rule.entry.priority == Some(32_766)
-        };
-        if has_errno(Errno::NETUNREACH) && self.socket.rules().is_ok_and(|rules| !rules.iter().any(is_main)) {
-            let ip = if question.destination.is_ipv6() { "ip -6" } else { "ip" };
-            return format!(
-                "no rule leads to the table main, the kernel's own of priority 32766 is gone: `{ip} rule add pref 32766 lookup main`"
-            );
-        }
-        text
     }
 }
 
 impl Asking<'_> {
-    /// Whether source validation drops what arrives, and the route back that makes it do so.
-    fn why_filtered(&self, question: &Question, input: &str) -> Option<String> {
-        let node = Node::new(self.current);
-        let source = question.source?;
-        let output = match question.ask(&self.model).verdict {
-            Verdict::Link(output) => Some(output),
-            _ => None,
+    /// Where packets go as planned: whether they leave from an address of the plan, or from one by
+    /// which replies return.
+    fn of_source(&self, question: &Question, answer: &Answer) -> (bool, Option<String>) {
+        let addresses = self.wanted.routing.interfaces.iter().flat_map(|interface| &interface.addresses);
+        let mut own = addresses
+            .map(|own| own.value)
+            .filter(|own| own.address.is_ipv6() == question.destination.is_ipv6());
+        let Some(source) = answer.source.filter(|source| own.clone().all(|own| own.address != *source))
+        else {
+            return (true, None);
         };
-        let destination = Some(question.destination);
-        if node.accepts(&Received { source, destination, mark: question.mark, input, output }) {
-            return None;
-        }
-        let back = Packet { source: destination, destination: source, mark: 0, input: output };
-        let (live, planned) = (self.model.find(&back), self.planned.find(&back));
-        let cause = Cause::of(&live, Plan { found: &planned, protocol: self.wanted.protocol })?;
-        Some(format!(
-            "the reverse path filter of {input} drops them, as the route back to {source} does not leave by {input}: \
-             {}; {}",
-            cause.description(),
-            cause.advice
-        ))
+        let returns = own.any(|own| own.contains(source));
+        let effect = match returns {
+            true => "who knows this host by its address sees another one",
+            false => "replies go where routes to that address lead, and by no gateway of the fabric",
+        };
+        let why = "the planned one comes later among those of its interface, or is deprecated (`ip address`), or \
+                   the route names another (`src`)";
+        let note = format!(
+            "sockets without an address send from {source}, which is none of the plan: {why}; {effect}"
+        );
+        (returns, Some(note))
     }
 }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 pub mod again;
+pub mod fabric;
 pub mod flow;
 pub mod lab;
 pub mod listening;

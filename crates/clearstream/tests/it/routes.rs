@@ -12,52 +12,8 @@ use std::{
 use crate::common::{Lab, Run, children, clearstream, eventually, finish, program, run, signal};
 use clearstream_control::spawn;
 use clearstream_plan::calls::{Revert, Reverted};
+use clearstream_testkit::fabric::WITH_ALIASES;
 use serde_json::{Value, json};
-
-const FABRIC: &str = r#"
-schema = "clearstream.fabric"
-version = 1
-name = "small"
-[[network]]
-name = "near"
-prefixes = ["10.0.0.0/24", "fd00::/64"]
-[[network]]
-name = "far"
-prefixes = ["10.9.0.0/24", "fd09::/64"]
-[[class]]
-name = "gateway"
-role = "gateway"
-hosts = ["there", "gw2"]
-[[class.link]]
-network = "near"
-interface = "eth0"
-addresses = ["10.0.0.[2-3]", "fd00::[2-3]"]
-[[class.link]]
-network = "far"
-interface = "eth1"
-addresses = ["10.9.0.[2-3]", "fd09::[2-3]"]
-[[class]]
-name = "storage"
-role = "storage"
-hosts = ["here"]
-[[class.link]]
-network = "near"
-interface = "eth0"
-addresses = ["10.0.0.1", "fd00::1"]
-alias-addresses = ["10.0.0.[211-212]", "fd00::[211-212]"]
-[[class]]
-name = "compute"
-role = "compute"
-hosts = ["c1"]
-[[class.link]]
-network = "far"
-interface = "eth0"
-addresses = ["10.9.0.1", "fd09::1"]
-[[route]]
-between = ["near", "far"]
-via = ["gateway"]
-return-path = "alias"
-"#;
 
 struct Here {
     lab: Lab,
@@ -71,7 +27,7 @@ impl Here {
     fn new(name: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let fabric = folder.path().join("small.toml");
-        fs::write(&fabric, FABRIC).unwrap();
+        fs::write(&fabric, WITH_ALIASES).unwrap();
         let here = Self {
             lab: Lab::of_two_hosts(folder.path(), name),
             fabric: fabric.to_str().unwrap().to_owned(),

@@ -73,6 +73,16 @@ pub(super) fn redact(routing: &mut HostRouting, addresses: Addresses, mut name: 
         }
         interface.link_address = interface.link_address.as_deref().map(|link| key.link_address(link));
     }
+    for absent in &mut routing.kernel.absent_networks {
+        (absent.interface, absent.network) = (name(&absent.interface), key.prefix(absent.network));
+    }
+    for preference in &mut routing.kernel.preferences {
+        preference.destination = key.prefix(preference.destination);
+        redact_action(&mut preference.action, &key, &mut name);
+    }
+    let members = std::mem::take(&mut routing.kernel.vrf_members);
+    routing.kernel.vrf_members =
+        members.into_iter().map(|(interface, table)| (name(&interface), table)).collect();
     for nexthop in &mut routing.nexthops {
         if let NexthopTarget::Gateway { via, interface } = &mut nexthop.target {
             (*via, *interface) = (key.address(*via), name(interface));
@@ -85,16 +95,7 @@ pub(super) fn redact(routing: &mut HostRouting, addresses: Addresses, mut name: 
     for route in routing.routes.iter_mut().chain(special) {
         route.destination = key.prefix(route.destination);
         route.source = route.source.map(|source| key.address(source));
-        match &mut route.action {
-            RouteAction::Link { interface } => *interface = name(interface),
-            RouteAction::Gateways(hops) => {
-                for hop in hops {
-                    hop.via = key.address(hop.via);
-                    hop.interface = hop.interface.as_deref().map(&mut name);
-                }
-            }
-            _ => {}
-        }
+        redact_action(&mut route.action, &key, &mut name);
     }
     for rule in &mut routing.rules {
         let selector = &mut rule.selector;
@@ -116,6 +117,19 @@ pub(super) fn redact(routing: &mut HostRouting, addresses: Addresses, mut name: 
         translation.output = translation.output.as_deref().map(&mut name);
         translation.from = translation.from.map(|from| key.prefix(from));
         translation.to = translation.to.map(|to| key.address(to));
+    }
+}
+
+fn redact_action(action: &mut RouteAction, key: &AddressKey, name: &mut impl FnMut(&str) -> String) {
+    match action {
+        RouteAction::Link { interface } => *interface = name(interface),
+        RouteAction::Gateways(hops) => {
+            for hop in hops {
+                hop.via = key.address(hop.via);
+                hop.interface = hop.interface.as_deref().map(&mut *name);
+            }
+        }
+        _ => {}
     }
 }
 

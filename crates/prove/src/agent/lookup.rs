@@ -55,8 +55,12 @@ pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
 /// The route or rule that decides.
 fn decision(query: &RouteQuery, socket: &mut RouteSocket) -> Result<Decision, NetlinkError> {
     let decided = ways::decided(query, &live::live(&HostRoot::live())?, socket)?;
-    let mut decision =
-        Decision { gateways: decided.gateways, refusal: decided.refusal, ..Decision::default() };
+    let mut decision = Decision {
+        gateways: decided.gateways,
+        refusal: decided.refusal,
+        by_mark: decided.by_mark,
+        ..Decision::default()
+    };
     if let Some(cause) = decided.cause {
         (decision.what, decision.owner, decision.removal) = (cause.what, cause.owner, cause.advice);
         (decision.destination, decision.is_rule) = (cause.destination, cause.is_rule);

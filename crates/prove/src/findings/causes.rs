@@ -1,7 +1,10 @@
 //! Causes, from what kernels were read to have: the route or rule in effect, buckets, weights,
 //! forwarding. What the figures exclude is not named.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use clearstream_schema::{
     human::{count as counted, few},
@@ -47,6 +50,10 @@ impl Evidence<'_> {
             format!("it sends them on to {by}: {} decides there: {}", decision.named(), decision.removal)
         } else if let Some(stateful) = gateway.and_then(|gateway| self.keeps_state(gateway, lost)) {
             stateful
+        } else if let Some(by_mark) = decision.and_then(|decision| decision.by_mark.first()) {
+            format!(
+                "{by_mark}, and which mark they have, its firewall decides: see `nft list ruleset` on {host}"
+            )
         } else if decision.is_some() {
             format!("its routes lead there (`ip route get`), so {}", self.filters(host))
         } else {
@@ -127,9 +134,78 @@ impl Evidence<'_> {
         }
     }
 
+    /// Replies from addresses that stand for a gateway, by another way.
+    pub(super) fn aliases_overridden(&self, findings: &mut Vec<VerificationFinding>) {
+        let mut causes: BTreeMap<(usize, &str), Vec<Led<'_>>> = BTreeMap::new();
+        for (server, client, gateway, decision) in self.decisions.aliases_led_away(self.route) {
+            causes.entry((server, &decision.what)).or_default().push((client, gateway, decision));
+        }
+        for ((server, _), led) in causes {
+            let end = &self.route.servers[server];
+            let decision = led[0].2;
+            let to = hosts(led.iter().map(|(client, ..)| &self.route.clients[*client].host));
+            let meant = hosts(led.iter().map(|(_, gateway, _)| &self.route.gateways[*gateway].host));
+            let aliases =
+                few(led.iter().map(|(_, gateway, _)| end.aliases[*gateway]).collect::<BTreeSet<_>>());
+            let by = match (&decision.refusal, decision.gateways.as_slice()) {
+                (Some(refusal), _) => format!("nowhere ({refusal})"),
+                (None, []) => "by no gateway".to_owned(),
+                (None, gateways) => format!("by {}", few(gateways.iter().map(|(via, _)| via))),
+            };
+            let host = &end.host;
+            let message = format!(
+                "{host}: replies from {aliases} to {to} ({}) go {by} and not by {meant}: {} decides",
+                self.family(),
+                decision.named()
+            );
+            findings.push(error("overridden", host, message, format!("on {host}: {}", decision.removal)));
+        }
+    }
+
+    /// Where gateways send on what they are to give to a neighbour.
+    pub(super) fn sent_elsewhere(
+        &self,
+        direction: Direction,
+        gateways: impl Iterator<Item = usize>,
+    ) -> Option<String> {
+        let gateways: BTreeSet<usize> = gateways.collect();
+        gateways.into_iter().find_map(|gateway| {
+            let decision = self.decisions.at_gateway(direction, gateway)?;
+            let host = &self.route.gateways[gateway].host;
+            let by = few(decision.gateways.iter().map(|(via, _)| via));
+            (!by.is_empty()).then(|| {
+                format!(
+                    "{host} sends them on to {by}: {} decides there: {}",
+                    decision.named(),
+                    decision.removal
+                )
+            })
+        })
+    }
+
+    /// What marks may do to packets of a host, of which lookups show nothing.
+    fn by_mark(&self, direction: Direction, from: usize) -> Option<String> {
+        let host = &direction.ends(self.route).0[from].host;
+        self.decisions.by_mark(direction, from).map(|by_mark| {
+            format!(
+                "on {host} {by_mark}; which mark a packet has, its firewall or its program decides, and lookups without \
+                 one lead as planned: see `nft list ruleset` there"
+            )
+        })
+    }
+
     /// What to do where a host never uses a gateway, by the route in effect.
     pub(super) fn why_missing(&self, direction: Direction, from: usize, gateway: usize) -> String {
         let host = &direction.ends(self.route).0[from].host;
+        let has_it = |decision: &Decision| {
+            let via = direction.address(&self.route.gateways[gateway]);
+            decision.gateways.iter().any(|(member, _)| *member == via)
+        };
+        if self.decisions.any_of(direction, from).is_some_and(has_it)
+            && let Some(by_mark) = self.by_mark(direction, from)
+        {
+            return by_mark;
+        }
         let via = direction.address(&self.route.gateways[gateway]);
         let network = direction.far(self.route);
         match self.decisions.any_of(direction, from) {
@@ -220,6 +296,10 @@ impl Evidence<'_> {
             if let Some(off) = off {
                 return format!("on {}: {off}", end.host);
             }
+        }
+        let ends = direction.ends(self.route).0;
+        if let Some(by_mark) = (0..ends.len()).find_map(|from| self.by_mark(direction, from)) {
+            return by_mark;
         }
         "the routes in effect have the fabric's gateways and weights: repeat with more flows (--flows), while no \
          gateway is removed or restored"

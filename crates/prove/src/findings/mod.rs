@@ -16,7 +16,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    decisions::Decisions,
+    decisions::{Decisions, Direction},
     facts::Facts,
     flows::PlannedFlows,
     judge::{Judged, Seen},
@@ -45,6 +45,7 @@ pub(super) struct Evidence<'a> {
 pub(super) fn find(evidence: &Evidence<'_>) -> Vec<VerificationFinding> {
     let mut findings = Vec::new();
     evidence.overridden(&mut findings);
+    evidence.aliases_overridden(&mut findings);
     let unspread = evidence.hash_policy(&mut findings);
     evidence.lost(&mut findings);
     evidence.missing_at_clients(&unspread, &mut findings);
@@ -126,13 +127,17 @@ impl Evidence<'_> {
             LostAt::AtServer(host) => {
                 let by = over(|one| one.forward);
                 let message = format!("{count} from {clients} left {by} for {host}, and no reply returned");
-                error("no-reply", host, message, self.why_no_reply(host))
+                let gateways = lost.iter().filter_map(|one| one.forward);
+                let elsewhere = self.sent_elsewhere(Direction::Requests, gateways);
+                error("no-reply", host, message, elsewhere.unwrap_or_else(|| self.why_no_reply(host)))
             }
             LostAt::AtClient(host) => {
                 let by = over(|one| one.reply);
                 let message =
                     format!("replies to {count} through {by} were forwarded to {host} and not accepted");
-                let filter = self.reverse_path_filter(host, self.client_side(host));
+                let gateways = lost.iter().filter_map(|one| one.reply);
+                let elsewhere = self.sent_elsewhere(Direction::Replies, gateways);
+                let filter = elsewhere.or_else(|| self.reverse_path_filter(host, self.client_side(host)));
                 error("reply-not-taken", host, message, filter.unwrap_or_else(|| format!(
                     "check whether the firewall of {host} drops replies through another gateway than that of the request"
                 )))

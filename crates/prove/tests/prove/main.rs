@@ -3,5 +3,6 @@
 
 mod directions;
 mod faults;
+mod marks;
 mod net;
 mod overridden;

@@ -104,15 +104,7 @@ pub enum DifferenceError {
 /// is no longer wanted is removed, in reverse order. A host that is as wanted has a
 /// plan without steps.
 pub fn difference(current: &Current, wanted: &Wanted<'_>) -> Result<Plan, DifferenceError> {
-    let mut draft = Draft::new(current, wanted);
-    draft.interfaces()?;
-    sysctls::add(&mut draft);
-    draft.addresses();
-    draft.nexthops()?;
-    marks::add(&mut draft)?;
-    draft.routes()?;
-    draft.rules()?;
-    removal::add(&mut draft);
+    let draft = Draft::of(current, wanted, None)?;
     Ok(Plan {
         schema: PLAN_SCHEMA.to_owned(),
         version: 1,
@@ -123,8 +115,19 @@ pub fn difference(current: &Current, wanted: &Wanted<'_>) -> Result<Plan, Differ
     })
 }
 
+/// What is not as wanted, also where others' objects have our numbers, and the places of these.
+pub(crate) fn deviations(
+    current: &Current,
+    wanted: &Wanted<'_>,
+) -> Result<(Vec<Step>, Vec<Setting>), DifferenceError> {
+    let draft = Draft::of(current, wanted, Some(Vec::new()))?;
+    Ok((draft.steps, draft.held.unwrap_or_default()))
+}
+
 /// A plan under construction.
 struct Draft<'a> {
+    /// Objects of others with our numbers; absent where one is an error.
+    held: Option<Vec<Setting>>,
     current: &'a Current,
     wanted: &'a Wanted<'a>,
     steps: Vec<Step>,
@@ -151,6 +154,7 @@ impl<'a> Draft<'a> {
             live.entry(nexthop.setting()).or_default().push(nexthop.ip_arguments());
         }
         Self {
+            held: None,
             current,
             wanted,
             steps: Vec::new(),
@@ -162,6 +166,39 @@ impl<'a> Draft<'a> {
                 .iter()
                 .map(|reason| (reason.item.as_str(), reason.why.as_str()))
                 .collect(),
+        }
+    }
+
+    fn of(
+        current: &'a Current,
+        wanted: &'a Wanted<'a>,
+        held: Option<Vec<Setting>>,
+    ) -> Result<Self, DifferenceError> {
+        let mut draft = Self { held, ..Self::new(current, wanted) };
+        draft.interfaces()?;
+        sysctls::add(&mut draft);
+        draft.addresses();
+        draft.nexthops()?;
+        marks::add(&mut draft)?;
+        draft.routes()?;
+        draft.rules()?;
+        removal::add(&mut draft);
+        Ok(draft)
+    }
+
+    /// An object with our number is not ours: no plan changes it.
+    fn held(&mut self, setting: &Setting, holder: String) -> Result<(), DifferenceError> {
+        let error = DifferenceError::Held { setting: setting.to_string(), holder };
+        self.refuse(setting, error)
+    }
+
+    fn refuse(&mut self, setting: &Setting, error: DifferenceError) -> Result<(), DifferenceError> {
+        match &mut self.held {
+            Some(held) => {
+                held.push(setting.clone());
+                Ok(())
+            }
+            None => Err(error),
         }
     }
 
@@ -250,21 +287,23 @@ impl<'a> Draft<'a> {
         nexthops.sort_by_key(|nexthop| is_group(nexthop));
         for wanted in nexthops {
             let live = self.live_nexthops.get(&wanted.id).copied();
+            let setting = wanted.setting();
             match live {
                 Some(live) if live.target == wanted.target => continue,
                 Some(live) if live.protocol != self.wanted.protocol => {
-                    return Err(held(&wanted.setting(), live.ip_arguments()));
+                    self.held(&setting, live.ip_arguments())?;
                 }
                 Some(live) if !changes_in_place(&live.target, &wanted.target) => {
                     let (id, live, wanted) = (wanted.id, live.ip_arguments(), wanted.ip_arguments());
-                    return Err(DifferenceError::OtherGroup { id, live, wanted });
+                    let error = DifferenceError::OtherGroup { id, live, wanted };
+                    self.refuse(&setting, error)?;
                 }
                 _ => {}
             }
             let items = [format!("nexthop {}", wanted.id), format!("group {}", wanted.id)];
             let otherwise = "the fabric's gateways";
             self.step(
-                wanted.setting(),
+                setting,
                 live.map(Nexthop::ip_arguments),
                 Some(wanted.ip_arguments()),
                 &items,
@@ -289,7 +328,7 @@ impl<'a> Draft<'a> {
                 continue;
             }
             if let Some(live) = live.iter().find(|live| live.protocol != self.wanted.protocol) {
-                return Err(held(&setting, live.ip_arguments()));
+                self.held(&setting, live.ip_arguments())?;
             }
             let items = [
                 format!("table {}", wanted.table),
@@ -304,7 +343,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Routes of others in a table of ours would misroute packets.
-    fn refuse_held_tables(&self) -> Result<(), DifferenceError> {
+    fn refuse_held_tables(&mut self) -> Result<(), DifferenceError> {
         let own: BTreeSet<u32> = self.wanted.routing.routes.iter().map(|route| route.table).collect();
         let foreign = self.current.routing.routes.iter().find(|live| {
             let is_wanted = || self.wanted.routing.routes.iter().any(|wanted| same_but_owner(wanted, live));
@@ -313,10 +352,16 @@ impl<'a> Draft<'a> {
                 && live.protocol != self.wanted.protocol
                 && !is_wanted()
         });
-        foreign.map_or(Ok(()), |live| {
-            let holder = format!("{} {}", live.destination, live.ip_arguments());
-            Err(DifferenceError::Held { setting: format!("table {}", live.table), holder })
-        })
+        let Some(live) = foreign else { return Ok(()) };
+        let holder = format!("{} {}", live.destination, live.ip_arguments());
+        let error = DifferenceError::Held { setting: format!("table {}", live.table), holder };
+        let (setting, text) = (live.setting(), live.ip_arguments());
+        self.refuse(&setting, error)?;
+        let is_wanted = self.wanted.routing.routes.iter().any(|wanted| wanted.setting() == setting);
+        if !is_wanted {
+            self.step(setting, Some(text), None, &[], "a route of another owner in a table of the plan");
+        }
+        Ok(())
     }
 
     fn rules(&mut self) -> Result<(), DifferenceError> {
@@ -337,7 +382,7 @@ impl<'a> Draft<'a> {
                 if !is_same && live.protocol != self.wanted.protocol {
                     let number = RuleEntry { protocol: 0, ..live.clone() };
                     let holder = format!("{} {}", live.selector.ip_arguments(), number.ip_arguments());
-                    return Err(held(&setting, holder));
+                    self.held(&setting, holder)?;
                 }
             }
             if !is_there {
@@ -354,10 +399,6 @@ impl<'a> Draft<'a> {
         }
         Ok(())
     }
-}
-
-fn held(setting: &Setting, holder: String) -> DifferenceError {
-    DifferenceError::Held { setting: setting.to_string(), holder }
 }
 
 /// A gateway may become another one. A group keeps its kind and its buckets

@@ -5,13 +5,24 @@ use clearstream_schema::plan::Setting;
 use super::Draft;
 
 const FORWARD: &str = "net.ipv4.ip_forward";
+/// `net.ipv4.neigh.default.gc_thresh1` to `3`, and of IPv6.
+const NEIGHBOURS: &str = ".neigh.default.gc_thresh";
 const FORWARD_IPV6: &str = "net.ipv6.conf.all.forwarding";
 
 pub(super) fn add(draft: &mut Draft<'_>) {
     let wanted = draft.wanted.routing;
     for (key, value) in &wanted.sysctls {
         let live = draft.current.routing.sysctls.get(key).map(|live| live.value.clone());
-        if live.as_deref().is_some_and(|live| same(live, &value.value)) {
+        if live.as_deref().is_some_and(|live| same(live, &value.value) || is_enough(key, live, &value.value))
+        {
+            continue;
+        }
+        // Containers and other namespaces share the machine's tables, and have no settings of them.
+        if live.is_none() && key.contains(NEIGHBOURS) {
+            draft.advice.push(format!(
+                "{key} is a setting of the whole machine, which this namespace does not have: set it to {} there",
+                value.value
+            ));
             continue;
         }
         let turns_on = value.value == "1" && live.as_deref() == Some("0");
@@ -54,6 +65,12 @@ fn taken_along(draft: &mut Draft<'_>, key: &str) {
         let why = format!("{key} changes it too; it is named so that a revert restores it");
         draft.step(Setting::Sysctl(other), Some(value.to_owned()), Some(value.to_owned()), &[], &why);
     }
+}
+
+/// Limits of neighbour tables: larger ones are for more than this fabric.
+fn is_enough(key: &str, live: &str, wanted: &str) -> bool {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    key.contains(NEIGHBOURS) && number(live) >= number(wanted)
 }
 
 /// Numbers between any blanks.

@@ -8,7 +8,9 @@
 
 mod among;
 mod fabric;
+mod identity;
 mod ip_syntax;
+mod kernels;
 mod lookup;
 mod rules;
 mod simulate;
@@ -28,16 +30,18 @@ use clearstream_schema::{
     routing::{HostRouting, RouteEntry},
     tune::{CheckedRouting, Finding, FindingClass, LintReport, Severity},
 };
-use clearstream_tune::{HostState, KernelVersion};
+use clearstream_tune::HostState;
 
 use crate::fabric::Fabric;
 
 pub use self::subjects::{of_files, of_host};
+pub(crate) use self::view::is_of_the_link;
 use self::{
     among::{Compared, MOST_COMPARED, Sender},
     fabric::FabricFacts,
+    identity::Identities,
     rules::Plans,
-    view::{ResolvedHop, View, is_of_the_link},
+    view::{ResolvedHop, View},
 };
 
 /// Hosts of a report that are named one by one.
@@ -62,16 +66,14 @@ pub struct Subject {
     pub missing: Vec<String>,
 }
 
-/// The first kernel that prefers, of several IPv4 next hops, one by which the packet's
-/// source would be chosen (`fib_select_multipath`, net/ipv4/fib_semantics.c).
-const PREFERS_SOURCE: KernelVersion = KernelVersion::new(6, 16, 0);
-
 impl Subject {
     /// Lookups as its kernel does them, with some of its routes.
-    fn lookup<'a>(&'a self, is_accepted: impl Fn(&'a RouteEntry) -> bool) -> Lookup<'a> {
-        let kernel = self.settings.as_ref().and_then(|settings| settings.kernel);
-        let prefers = kernel.is_some_and(|kernel| kernel >= PREFERS_SOURCE);
-        Lookup::of_routes(&self.routing, is_accepted).preferring_source(prefers)
+    fn lookup<'a>(
+        &'a self,
+        prefers_source: bool,
+        is_accepted: impl Fn(&'a RouteEntry) -> bool,
+    ) -> Lookup<'a> {
+        Lookup::of_routes(&self.routing, is_accepted).preferring_source(prefers_source)
     }
 }
 
@@ -160,7 +162,35 @@ impl<'a> Facts<'a> {
 /// Checks hosts, each alone and all together; a fabric file describes the networks
 /// and their gateways.
 pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> LintReport {
-    let views: Vec<View<'_>> = hosts.iter().map(View::new).collect();
+    let identities = fabric.map(Identities::new);
+    let (hosts, unplaced) = identity::named(hosts, identities.as_ref());
+    let hosts = &hosts[..];
+    let (mut findings, mut open) = findings(hosts, fabric, false);
+    if hosts.iter().any(kernels::is_open) {
+        let (since, _) = self::findings(hosts, fabric, true);
+        findings = kernels::joined(findings, since);
+    }
+    open.extend(unplaced);
+    if hosts.len() == 1 {
+        findings.iter_mut().for_each(|finding| finding.host = None);
+    }
+    let kernels: Vec<_> = hosts.iter().filter_map(|host| host.settings.as_ref()?.release.clone()).collect();
+    let counts = counts(hosts);
+    let checked = Checked {
+        subject: subject(hosts),
+        kernel: kernels.first().filter(|first| kernels.iter().all(|kernel| kernel == *first)).cloned(),
+        goal: None,
+        setting_count: counts.setting_count(),
+        routing: Some(counts),
+        missing: missing(hosts, open),
+    };
+    report(checked, findings, mute)
+}
+
+/// What all rules find, and notices about what they could not check; hosts of which the kernel's
+/// release is not known prefer a next hop by the source or not.
+fn findings(hosts: &[Subject], fabric: Option<&Fabric>, prefers_source: bool) -> (Vec<Finding>, Vec<String>) {
+    let views: Vec<View<'_>> = hosts.iter().map(|host| View::new(host, prefers_source)).collect();
     let mut by_address = HashMap::new();
     for (at, view) in views.iter().enumerate() {
         for own in view.own.iter().filter(|own| !own.is_loopback()) {
@@ -181,20 +211,13 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
     let simulated = simulate::simulate(&facts, &findings);
     findings.extend(simulated.findings);
     findings.extend(rules::led_away(&facts, &findings));
-    if hosts.len() == 1 {
-        findings.iter_mut().for_each(|finding| finding.host = None);
-    }
-    let kernels: Vec<_> = hosts.iter().filter_map(|host| host.settings.as_ref()?.release.clone()).collect();
-    let counts = counts(hosts);
-    let checked = Checked {
-        subject: subject(hosts),
-        kernel: kernels.first().filter(|first| kernels.iter().all(|kernel| kernel == *first)).cloned(),
-        goal: None,
-        setting_count: counts.setting_count(),
-        routing: Some(counts),
-        missing: missing(hosts, &facts.compared, simulated.notices),
-    };
-    report(checked, findings, mute)
+    let cut = facts.compared.is_cut.then(|| {
+        format!(
+            "so many hosts differ that each was compared with {MOST_COMPARED} on other networks, the commonest \
+             kinds first: what only two rare kinds show together was not checked"
+        )
+    });
+    (findings, cut.into_iter().chain(simulated.notices).collect())
 }
 
 /// Networks of a host that forwards.
@@ -232,19 +255,13 @@ fn counts(hosts: &[Subject]) -> CheckedRouting {
     counts
 }
 
-fn missing(hosts: &[Subject], compared: &Compared, notices: Vec<String>) -> Vec<String> {
+fn missing(hosts: &[Subject], notices: Vec<String>) -> Vec<String> {
     let named = |host: &Subject, part: &String| match hosts.len() {
         1 => part.clone(),
         _ => format!("{}: {part}", host.name),
     };
     let parts = hosts.iter().flat_map(|host| host.missing.iter().map(move |part| named(host, part)));
-    let cut = compared.is_cut.then(|| {
-        format!(
-            "so many hosts differ that each was compared with {MOST_COMPARED} on other networks, the commonest \
-             kinds first: what only two rare kinds show together was not checked"
-        )
-    });
-    parts.chain(cut).chain(notices).collect()
+    parts.chain(notices).collect()
 }
 
 /// A finding about a host, to be completed.

@@ -30,6 +30,8 @@ pub(super) struct ResolvedHop<'a> {
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) subject: &'a Subject,
+    /// Its kernel prefers, of several next hops, one by the packet's source.
+    pub(super) prefers_source: bool,
     pub(super) routing: &'a HostRouting,
     /// Addresses of its own.
     pub(super) own: BTreeSet<IpAddr>,
@@ -45,11 +47,13 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(subject: &'a Subject) -> Self {
+    /// `prefers_source` is for a kernel whose release is not known.
+    pub(super) fn new(subject: &'a Subject, prefers_source: bool) -> Self {
+        let prefers_source = subject.prefers_source().unwrap_or(prefers_source);
         let routing = &subject.routing;
         let addresses = routing.interfaces.iter().flat_map(|interface| &interface.addresses);
         let own = addresses.map(|address| address.value.address).collect();
-        let node = Node::with(routing, subject.lookup(|_| true));
+        let node = Node::with(routing, subject.lookup(prefers_source, |_| true));
         let attached = node.attached.clone();
         let mut tables: BTreeMap<u32, Vec<&RouteEntry>> = BTreeMap::new();
         for route in &routing.routes {
@@ -57,7 +61,7 @@ impl<'a> View<'a> {
         }
         let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, nexthop)).collect();
         let priorities = priorities(&routing.rules);
-        Self { subject, routing, own, attached, tables, priorities, node, nexthops }
+        Self { prefers_source, subject, routing, own, attached, tables, priorities, node, nexthops }
     }
 
     /// Gateways of a route, in their order; none for one on the link.
@@ -174,6 +178,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether a rule of a firewall that was read sets a mark.
+    pub(super) fn sets_mark(&self, mark: u32) -> bool {
+        self.routing.connection_marks.iter().any(|entry| entry.mark == mark)
+            || self.routing.files.marks.contains(&mark)
+    }
+
     /// The host's own addresses of the family of `like`.
     pub(super) fn own_like(&self, like: IpAddr) -> impl Iterator<Item = IpAddr> {
         self.own.iter().copied().filter(move |own| own.is_ipv4() == like.is_ipv4())
@@ -254,7 +264,7 @@ fn priorities(rules: &[RuleEntry]) -> Vec<u32> {
 
 /// Loopback and link-local networks: no two hosts share one by having it (RFC 3927,
 /// RFC 4291, section 2.5.6).
-pub(super) fn is_of_the_link(network: Prefix) -> bool {
+pub(crate) fn is_of_the_link(network: Prefix) -> bool {
     match network.address {
         IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
         IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),

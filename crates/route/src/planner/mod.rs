@@ -6,6 +6,7 @@ pub mod choice;
 mod host;
 pub mod kernel;
 pub mod loss;
+mod neighbours;
 mod notices;
 mod pairs;
 mod proof;

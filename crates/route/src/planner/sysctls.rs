@@ -10,7 +10,7 @@ use super::{
     Planner,
     host::Draft,
     kernel::{HASH_INNER_SINCE, HASH_POLICY_IPV6_SINCE, HASH_POLICY_SINCE},
-    policy_number,
+    neighbours, policy_number,
 };
 
 const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
@@ -28,6 +28,9 @@ pub(super) fn add(draft: &mut Draft<'_, '_>) {
         hash(draft);
     }
     reverse_paths(draft);
+    for (key, value, why) in neighbours::tables(draft) {
+        set(draft, &key, &value, || why);
+    }
     for (key, value) in &planner.fabric.class(draft.host).sysctls {
         let class = &planner.fabric.class(draft.host).name;
         set(draft, key, value, || format!("set by class {class}"));

@@ -1,12 +1,17 @@
 //! The route or rule that takes packets, by its owner, and why it comes before the plan's.
 
 use clearstream_netlink::LiveRoute;
-use clearstream_routing::lookup::{Found, LOCAL_TABLE, Verdict};
+use clearstream_routing::lookup::{Found, LOCAL_TABLE, Passed, Verdict};
 use clearstream_schema::{
     human::few,
     prefix::Prefix,
-    routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleEntry, SpecialRoute},
+    routing::{
+        HostRouting, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleEntry, SpecialRoute,
+        kernel::AbsentNetwork,
+    },
 };
+
+use crate::difference::Wanted;
 
 /// Metric of IPv6 routes that name none (`IP6_RT_PRIO_USER`).
 const IPV6_METRIC: u32 = 1024;
@@ -48,6 +53,9 @@ impl Cause {
     /// Of what a model has found. `None` where it is no route or rule, as with a rule that
     /// is not understood.
     pub fn of(found: &Found<'_>, plan: Plan<'_>) -> Option<Self> {
+        if let Some(cause) = Self::of_passed(found, found.matched, plan) {
+            return Some(cause);
+        }
         match (&found.verdict, found.route, found.matched) {
             (Verdict::Unknown(_), ..) => None,
             (Verdict::NoRoute, ..) => Some(Self::no_route(plan)),
@@ -66,12 +74,79 @@ impl Cause {
         let special = SpecialRoute::from(live.clone());
         let taken = Taken { route: &special.route, from: special.from, is_local: special.is_local };
         let rule = found.rule.filter(|_| found.table == live.entry.table);
-        if live.is_kernels() && !live.is_for_some_packets() {
+        if let Some(cause) = Self::of_passed(found, Some(live.entry.destination), plan) {
+            return cause;
+        }
+        let is_connected = live.is_local || matches!(live.entry.action, RouteAction::Link { .. });
+        if live.is_kernels() && is_connected && !live.is_for_some_packets() {
             let matched = live.entry.destination;
             let verdict = if live.is_local { Verdict::Local } else { found.verdict.clone() };
             return Self::connected(&verdict, matched, plan);
         }
         Self::of_route(&taken, rule, plan)
+    }
+
+    /// What led past the plan's route, where a wider one or none decides instead.
+    fn of_passed(found: &Found<'_>, matched: Option<Prefix>, plan: Plan<'_>) -> Option<Self> {
+        // Without a plan, what leads nowhere is one that was led past something.
+        let has_plan = !std::ptr::eq(plan.found, found);
+        let planned = plan.found.matched;
+        let length = planned.map_or(0, |planned| planned.length);
+        let is_past = found.verdict != Verdict::Local
+            && match has_plan {
+                true => planned.is_some() && matched.is_none_or(|matched| matched.length < length),
+                false => found.verdict == Verdict::NoRoute,
+            }
+            && !(has_plan && plan.found.passed.is_some())
+            // What leads there instead is the cause.
+            && found.rule.is_none_or(|rule| rule.protocol == plan.protocol);
+        let instead = matched.map_or_else(String::new, |matched| match matched.length {
+            0 => ", so that the default route decides".to_owned(),
+            _ => format!(", so that {} decides", short(matched)),
+        });
+        let (what, protocol, why, advice, is_rule) = match found.passed.filter(|_| is_past)? {
+            Passed::Throw(route) => {
+                let taken = Taken { route, from: None, is_local: false };
+                let before =
+                    planned.map_or_else(String::new, |planned| format!(" before the plan's {planned}"));
+                let why = format!("it ends the lookup in its table{before}");
+                (
+                    route_text(&taken),
+                    route.protocol,
+                    why,
+                    remove(route.protocol, &route_removal(&taken)),
+                    false,
+                )
+            }
+            Passed::Network(absent) => {
+                let AbsentNetwork { interface, network } = absent;
+                let what =
+                    format!("the route to {network}, the network of an address of {interface}, is gone");
+                let why = format!("{interface} is down, or somebody removed it");
+                let advice = format!(
+                    "`ip link set {interface} up`, or `ip route replace {network} dev {interface}`, and find who removed it"
+                );
+                (what, 2, why, advice, false)
+            }
+            Passed::Rule(rule) => {
+                let why = "it leads past the table of the plan's route".to_owned();
+                let what = format!("the rule {}", rule_text(rule));
+                (what, rule.protocol, why, remove(rule.protocol, &rule_removal(rule)), true)
+            }
+            Passed::Absent(priority, ipv6) => {
+                let ip = if ipv6 { "ip -6" } else { "ip" };
+                let table = match priority {
+                    0 => "local",
+                    32_767 => "default",
+                    _ => "main",
+                };
+                let what = format!("the kernel's own rule of priority {priority} is gone");
+                let why = format!("no rule leads to the table {table} there");
+                (what, 2, why, format!("`{ip} rule add pref {priority} lookup {table}`"), true)
+            }
+        };
+        let owner = owner(protocol, plan.protocol);
+        Some(Self { what, owner, why: format!("{why}{instead}"), advice, is_rule, destination: None })
     }
 
     fn of_route(taken: &Taken<'_>, rule: Option<&RuleEntry>, plan: Plan<'_>) -> Self {
@@ -178,10 +253,43 @@ impl Cause {
     /// One line: what, who, why.
     pub fn description(&self) -> String {
         match self.owner.is_empty() {
+            _ if self.why.is_empty() => self.what.clone(),
             true => format!("{}: {}", self.what, self.why),
             false => format!("{} ({}): {}", self.what, self.owner, self.why),
         }
     }
+}
+
+/// A nexthop object of the plan, or a member of its group, that is otherwise than planned, and what
+/// makes it so again: an object that somebody else has replaced is not signed as the plan's.
+pub fn altered_nexthop(id: u32, live: &HostRouting, wanted: &Wanted<'_>) -> Option<String> {
+    let of = |routing: &HostRouting, id: u32| routing.nexthops.iter().find(|it| it.id == id).cloned();
+    let group = of(wanted.routing, id)?;
+    let members = match &group.target {
+        NexthopTarget::Group { members, .. } => members.iter().map(|member| member.id).collect(),
+        _ => Vec::new(),
+    };
+    let differs = |id: &u32| {
+        let (live, wanted) = (of(live, *id), of(wanted.routing, *id)?);
+        (live.as_ref().map(|live| &live.target) != Some(&wanted.target)).then_some((live, wanted))
+    };
+    let (live, planned) = members.into_iter().chain([id]).find_map(|id| differs(&id))?;
+    let number = planned.id;
+    let command = format!("`ip nexthop replace id {number} {}`", planned.ip_arguments());
+    Some(match live {
+        Some(live) if live.protocol == wanted.protocol => {
+            format!(
+                "nexthop {number} is \"{}\": `clearstream route apply` sets the plan's",
+                live.ip_arguments()
+            )
+        }
+        Some(live) => format!(
+            "nexthop {number} is \"{}\" ({}), not the plan's: who made it so has to stop, and now: {command}",
+            Nexthop { protocol: 0, ..live.clone() }.ip_arguments(),
+            owner(live.protocol, wanted.protocol)
+        ),
+        None => format!("nexthop {number} is gone: `clearstream route apply` sets it"),
+    })
 }
 
 /// Who made a route or rule, by its protocol number (`rt_protos`, linux/rtnetlink.h).
@@ -211,7 +319,7 @@ pub fn owner(protocol: u8, own: u8) -> String {
 fn owner_hint(protocol: u8) -> String {
     match protocol {
         1 => "an ICMP redirect: set accept_redirects to 0",
-        2 => "the kernel, for an address",
+        2 => "the kernel for an address, or a program that signs as the kernel",
         3 => "`ip` by hand or in a script",
         4 => "NetworkManager, systemd-networkd or a script",
         9 => "router advertisements: NetworkManager, systemd-networkd, or accept_ra_rt_info_max_plen of the interface",

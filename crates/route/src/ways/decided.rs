@@ -4,10 +4,10 @@
 use std::net::IpAddr;
 
 use clearstream_netlink::{LiveNexthop, NetlinkError, RouteQuery, RouteSocket};
-use clearstream_routing::lookup::{Kind, Lookup, Packet};
+use clearstream_routing::lookup::{Found, Kind, Lookup, Packet, Verdict};
 use clearstream_schema::routing::{HostRouting, NexthopTarget, Resilient, RouteAction};
 
-use super::{Cause, Plan, names_its_route};
+use super::{Cause, Plan, Way, names_its_route, obstacle};
 
 /// A protocol number that nobody signs with, so that nothing is taken for a plan's own.
 const NOBODYS: u8 = u8::MAX;
@@ -23,6 +23,8 @@ pub struct Decided {
     pub gateways: Vec<(IpAddr, u16)>,
     /// Of a resilient group.
     pub buckets: Option<Buckets>,
+    /// Where packets go instead that have a mark, a line for each rule.
+    pub by_mark: Vec<String>,
 }
 
 /// Buckets of a resilient group.
@@ -52,15 +54,21 @@ pub fn decided(
     let kind = Kind { user: query.user, protocol, ports, output: query.output.as_deref() };
     let input = query.input.as_deref();
     let packet = Packet { source: query.from, destination: query.to, mark: query.mark, input };
-    let found = Lookup::new(live).find_of(&packet, &kind);
+    let model = Lookup::new(live);
+    let found = model.find_of(&packet, &kind);
+    let by_mark = if query.mark == 0 { by_mark(live, &model, &packet, &kind, &found) } else { Vec::new() };
     // Nothing to compare with: what decides is named, and not why.
     let plan = Plan { found: &found, protocol: NOBODYS };
     let route = match socket.route_in_effect(query) {
         Ok(route) => route,
         Err(error) if error.refused_with().is_some() => {
             let refusal = Some(error.to_string());
-            let cause = Cause::of(&found, plan);
-            return Ok(Decided { cause, refusal, gateways: Vec::new(), buckets: None });
+            // A way that the kernel refuses is not what is wrong.
+            let cause = match found.verdict {
+                Verdict::Refused(_) | Verdict::NoRoute => Cause::of(&found, plan),
+                _ => obstacle(live, &packet, &found, None),
+            };
+            return Ok(Decided { cause, refusal, gateways: Vec::new(), buckets: None, by_mark });
         }
         Err(error) => return Err(error),
     };
@@ -76,7 +84,33 @@ pub fn decided(
         Some(route) => Some(Cause::of_live(route, &found, plan)),
         None => Cause::of(&found, plan),
     };
-    Ok(Decided { cause, refusal: None, gateways: members, buckets: filling })
+    Ok(Decided { cause, refusal: None, gateways: members, buckets: filling, by_mark })
+}
+
+/// Rules by which packets with a mark go elsewhere. Which mark a packet has, its kernel's firewall
+/// and its sender decide, so that no lookup shows it.
+fn by_mark(
+    live: &HostRouting,
+    model: &Lookup<'_>,
+    packet: &Packet<'_>,
+    kind: &Kind<'_>,
+    found: &Found<'_>,
+) -> Vec<String> {
+    let own = Way::of(&found.verdict);
+    let mut lines = Vec::new();
+    for rule in live.rules.iter().filter(|rule| rule.ipv6 == packet.destination.is_ipv6()) {
+        let Some((mark, mask)) = rule.selector.mark.filter(|(mark, mask)| mark & mask != 0) else { continue };
+        let marked = model.find_of(&Packet { mark: mark & mask, ..*packet }, kind);
+        let way = Way::of(&marked.verdict);
+        if marked.rule == Some(rule) && way != own {
+            let priority = rule.priority.map_or_else(String::new, |priority| format!("{priority}: "));
+            lines.push(format!(
+                "packets with mark {mark:#x} go {way} by the rule {priority}{}",
+                rule.selector.ip_arguments()
+            ));
+        }
+    }
+    lines
 }
 
 fn gateway(id: u32, nexthops: &[LiveNexthop]) -> Option<IpAddr> {

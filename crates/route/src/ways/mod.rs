@@ -3,8 +3,11 @@
 //! that decides. `route verify` asks the kernel the same questions, `route lint` the
 //! model of a captured host, and `route apply` the model of the host as it will be.
 
+mod applied;
 mod cause;
+mod conditions;
 mod decided;
+mod obstacle;
 mod questions;
 mod shadow;
 mod splits;
@@ -19,9 +22,11 @@ use clearstream_schema::{
 };
 
 pub use self::{
-    cause::{Cause, Plan, owner},
+    applied::{applied, protocol},
+    cause::{Cause, Plan, altered_nexthop, owner},
     decided::{Buckets, Decided, decided},
-    questions::{Population, questions},
+    obstacle::obstacle,
+    questions::{Population, questions, questions_of},
     shadow::shadowed,
 };
 
@@ -58,15 +63,32 @@ pub struct Question {
     pub mark: u32,
     /// User whose sockets send it.
     pub user: Option<u32>,
-    /// Protocol and ports.
+    /// Protocol and ports, where a rule selects by them; TCP from any port to that of NFS otherwise.
     pub ports: Option<(u8, u16, u16)>,
-    /// Whether such packets are certain to be sent: marks are set by who made the rule.
-    pub is_certain: bool,
+    /// Interface that its socket is bound to.
+    pub output: Option<String>,
+    /// What such packets depend on, if they are not certain to be sent.
+    pub only_if: Option<OnlyIf>,
     /// Where the plan leads it.
     pub planned: Way,
     /// Smallest share of a gateway, 0 to 1.
     pub least_share: f64,
 }
+
+/// A property of packets that somebody has to give them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnlyIf {
+    /// A mark.
+    Marked,
+    /// A socket bound to an interface (`SO_BINDTODEVICE`).
+    Bound,
+}
+
+/// Source ports of what is asked about begin here; the destination port is that of NFS, which is
+/// as good as any.
+pub(crate) const PORTS: (u8, u16, u16) = (6, 20_000, 2049);
+/// User of what is asked about: the kernel sends for mounts, and forwards, as this one.
+pub(crate) const USER: u32 = 0;
 
 impl Question {
     /// The packet, for the model.
@@ -77,9 +99,13 @@ impl Question {
 
     /// What is known of it beyond the packet.
     pub fn kind(&self) -> Kind<'_> {
-        let protocol = self.ports.map(|(protocol, ..)| protocol);
-        let ports = self.ports.map(|(_, source, destination)| (source, destination));
-        Kind { user: self.user, protocol, ports, output: None }
+        let (protocol, source, destination) = self.ports.unwrap_or(PORTS);
+        Kind {
+            user: Some(self.user.unwrap_or(USER)),
+            protocol: Some(protocol),
+            ports: Some((source, destination)),
+            output: self.output.as_deref(),
+        }
     }
 
     /// The answer of a model.
@@ -103,6 +129,9 @@ impl fmt::Display for Question {
         }
         if let Some(user) = self.user {
             write!(f, " of user {user}")?;
+        }
+        if let Some(output) = &self.output {
+            write!(f, " of sockets bound to {output}")?;
         }
         match self.ports {
             Some((protocol, source, destination)) => {

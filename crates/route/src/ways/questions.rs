@@ -15,13 +15,21 @@ use clearstream_schema::{
 
 use super::{
     Question, Way,
+    applied::led_by_gateways,
+    conditions::Condition,
     splits::{Class, Splits},
 };
-use crate::fabric::{Fabric, HostId};
+use crate::{
+    fabric::{Fabric, HostId},
+    lint::is_of_the_link,
+};
 
 /// Pairs of classes of sources and destinations that a gateway is asked about, at most
 /// for two networks; of more, those with the first source or the first destination.
 const MOST_PAIRS: usize = 256;
+/// Classes of destinations that are asked about for each rule of others, and of sources for each
+/// own address.
+const MOST_CLASSES: usize = 32;
 
 /// Addresses of the hosts of a fabric that send and receive, sorted.
 #[derive(Debug, Default)]
@@ -90,9 +98,29 @@ pub fn questions(
                 }
             } else if fabric.link_on(host, far).is_none() {
                 asked.sent(fabric, population, far);
+                own.into_iter()
+                    .flatten()
+                    .for_each(|own| asked.received(fabric, population, interface, far, own));
             }
         }
     }
+    asked.questions
+}
+
+/// Questions about what a host's own plan leads over gateways, where no fabric says who is at the
+/// other end: one address of each class of destinations.
+pub fn questions_of(wanted: &HostRouting, live: &HostRouting) -> Vec<Question> {
+    let mut asked = Asked::new(wanted, live, true);
+    let mut networks: Vec<Prefix> = Vec::new();
+    for route in led_by_gateways(wanted) {
+        // One that stands by for another has the same destination.
+        if !networks.contains(&route.destination.network()) {
+            networks.push(route.destination.network());
+            asked.led(route.destination, &[]);
+        }
+    }
+    // Whether anybody is there is not known.
+    asked.questions.iter_mut().for_each(|question| question.destination_count = 1);
     asked.questions
 }
 
@@ -109,8 +137,17 @@ struct Asked<'a> {
     asked: HashSet<Key>,
 }
 
-/// What distinguishes questions: network, source, destination, interface, mark, user, ports.
-type Key = (Prefix, Option<IpAddr>, IpAddr, Option<String>, u32, Option<u32>, Option<(u8, u16, u16)>);
+/// What distinguishes questions: network, source, destination, interface, mark, user, ports, output.
+type Key = (
+    Prefix,
+    Option<IpAddr>,
+    IpAddr,
+    Option<String>,
+    u32,
+    Option<u32>,
+    Option<(u8, u16, u16)>,
+    Option<String>,
+);
 
 impl<'a> Asked<'a> {
     fn new(wanted: &'a HostRouting, live: &'a HostRouting, is_every: bool) -> Self {
@@ -154,15 +191,33 @@ impl<'a> Asked<'a> {
             if is_single(route.destination) && !std::mem::take(&mut is_first) && self.is_undisputed(route) {
                 continue;
             }
-            let classes = self.destinations.classes(route.destination, population.of(far));
-            let ipv6 = route.destination.address.is_ipv6();
-            for class in classes {
-                for source in self.own(ipv6) {
-                    self.ask(route.destination, source, class, None);
-                }
-                self.marked(route.destination, class);
+            self.led(route.destination, population.of(far));
+        }
+    }
+
+    /// What the host sends to the destination of a route.
+    fn led(&mut self, destination: Prefix, known: &[IpAddr]) {
+        for class in self.destinations.classes(destination, known) {
+            for source in self.own(destination.address.is_ipv6()) {
+                self.ask(destination, source, class, None);
             }
-            self.of_foreign_rules(route.destination, population.of(far));
+            self.marked(destination, class);
+        }
+        self.of_foreign_rules(destination, known);
+    }
+
+    /// What arrives for one of the host's addresses: source validation may drop it.
+    fn received(&mut self, fabric: &Fabric, population: &Population, input: &str, far: usize, own: IpAddr) {
+        let alike = |from: &&Prefix| from.address.is_ipv6() == own.is_ipv6();
+        for from in fabric.network(far).prefixes.iter().filter(alike) {
+            let mut sources = self.sources.classes(*from, population.of(far));
+            sources.extend(self.destinations.classes(*from, population.of(far)));
+            let sources: BTreeMap<IpAddr, Class> =
+                sources.into_iter().filter(|class| class.count > 0).map(|it| (it.address, it)).collect();
+            for source in few_classes(sources.into_values()) {
+                let class = Class { address: own, count: 1 };
+                self.ask(Prefix::host(own), Some(source.address), class, Some(input));
+            }
         }
     }
 
@@ -175,6 +230,7 @@ impl<'a> Asked<'a> {
     fn own(&self, ipv6: bool) -> Vec<Option<IpAddr>> {
         let addresses = self.wanted.interfaces.iter().flat_map(|interface| &interface.addresses);
         let own = addresses.map(|own| own.value.address).filter(|own| own.is_ipv6() == ipv6);
+        let own = own.filter(|own| !is_of_the_link(Prefix::host(*own)));
         std::iter::once(None).chain(own.map(Some)).collect()
     }
 
@@ -196,23 +252,34 @@ impl<'a> Asked<'a> {
 
     /// Packets that rules of others select by more than addresses.
     fn of_foreign_rules(&mut self, network: Prefix, known: &[IpAddr]) {
-        let ipv6 = network.address.is_ipv6();
-        for rule in self.foreign.clone() {
+        let sources = self.own(network.address.is_ipv6());
+        for (rule, conditions) in self.conditional(network, None) {
             let selector = &rule.selector;
-            let Some(condition) = Condition::of(rule).filter(|_| rule.ipv6 == ipv6) else { continue };
             let classes = self.destinations.classes(network, known);
-            let is_meant = |class: &&Class| selector.to.is_none_or(|to| to.contains(class.address));
-            let Some(class) = classes.iter().filter(is_meant).max_by_key(|class| class.count) else {
-                continue;
-            };
-            let sources = self.own(ipv6);
+            // Of an inverted rule, every address is meant.
+            let is_meant =
+                |class: &&Class| selector.inverted || selector.to.is_none_or(|to| to.contains(class.address));
             let is_from = |source: &&Option<IpAddr>| match (selector.from, source) {
+                _ if selector.inverted => source.is_some(),
                 (Some(from), Some(source)) => from.contains(*source),
                 (from, _) => from.is_none(),
             };
             let Some(source) = sources.iter().rev().find(is_from) else { continue };
-            self.ask_with(network, *source, *class, None, |question| condition.apply(question));
+            for class in few_classes(classes.iter().filter(is_meant).copied()) {
+                for condition in &conditions {
+                    self.ask_with(network, *source, class, None, |question| condition.apply(question));
+                }
+            }
         }
+    }
+
+    /// Rules of others for packets of one kind, with what to ask for; of what arrives on an interface
+    /// or is sent.
+    fn conditional(&self, network: Prefix, input: Option<&str>) -> Vec<(&'a RuleEntry, Vec<Condition>)> {
+        let ipv6 = network.address.is_ipv6();
+        let of_family = self.foreign.iter().filter(|rule| rule.ipv6 == ipv6);
+        let with_conditions = of_family.map(|rule| (*rule, Condition::all_of(rule, input)));
+        with_conditions.filter(|(_, conditions)| !conditions.is_empty()).collect()
     }
 
     /// What a gateway takes on from one network to another.
@@ -232,6 +299,23 @@ impl<'a> Asked<'a> {
                 let sources: BTreeSet<IpAddr> =
                     sources.iter().filter(is_host).map(|class| class.address).collect();
                 let destinations = self.destinations.classes(*to, population.of(far));
+                for (rule, conditions) in self.conditional(*to, Some(input)) {
+                    let selector = &rule.selector;
+                    let fits = |prefix: Option<Prefix>, address: IpAddr| {
+                        selector.inverted || prefix.is_none_or(|prefix| prefix.contains(address))
+                    };
+                    let Some(source) = sources.iter().find(|source| fits(selector.from, **source)) else {
+                        continue;
+                    };
+                    let meant = destinations.iter().filter(|class| fits(selector.to, class.address));
+                    for class in few_classes(meant.copied()) {
+                        for condition in &conditions {
+                            self.ask_with(*to, Some(*source), class, Some(input), |question| {
+                                condition.apply(question);
+                            });
+                        }
+                    }
+                }
                 let is_cut = sources.len() * destinations.len() > MOST_PAIRS;
                 for (row, source) in sources.into_iter().enumerate() {
                     for (column, class) in destinations.iter().enumerate() {
@@ -265,14 +349,17 @@ impl<'a> Asked<'a> {
             mark: 0,
             user: None,
             ports: None,
-            is_certain: true,
+            output: None,
+            only_if: None,
             planned: Way::Local,
             least_share: 1.0,
         };
         with(&mut question);
         let found = question.ask(&self.planned);
-        // What the plan has no path for, or what is its own, it says nothing about.
-        if !matches!(found.verdict, Verdict::Gateways(..) | Verdict::Link(_)) {
+        // What the plan has no path for, or what is its own, it says nothing about; but what arrives
+        // for the host it is to take.
+        let is_received = question.input.is_some() && found.verdict == Verdict::Local && is_single(network);
+        if !matches!(found.verdict, Verdict::Gateways(..) | Verdict::Link(_)) && !is_received {
             return;
         }
         // A more exact route of the plan has questions of its own.
@@ -285,73 +372,22 @@ impl<'a> Asked<'a> {
             question.least_share = shares.fold(1.0, f64::min);
         }
         question.planned = Way::of(&found.verdict);
-        let Question { network, source, destination, input, mark, user, ports, .. } = &question;
-        let key = (*network, *source, *destination, input.clone(), *mark, *user, *ports);
+        let Question { network, source, destination, input, mark, user, ports, output, .. } = &question;
+        let key = (*network, *source, *destination, input.clone(), *mark, *user, *ports, output.clone());
         if self.asked.insert(key) {
             self.questions.push(question);
         }
     }
 }
 
+/// The classes with most hosts, in their order: of rules and of received packets few tell all.
+fn few_classes(classes: impl Iterator<Item = Class>) -> Vec<Class> {
+    let mut classes: Vec<Class> = classes.collect();
+    classes.sort_by_key(|class| std::cmp::Reverse(class.count));
+    classes.truncate(MOST_CLASSES);
+    classes
+}
+
 fn is_single(destination: Prefix) -> bool {
     destination == Prefix::host(destination.address)
-}
-
-/// What a rule asks of packets beyond addresses and interface, one value of it.
-#[derive(Debug, Default)]
-struct Condition {
-    mark: Option<u32>,
-    user: Option<u32>,
-    protocol: Option<u8>,
-    source_port: Option<u16>,
-    destination_port: Option<u16>,
-}
-
-impl Condition {
-    fn of(rule: &RuleEntry) -> Option<Self> {
-        let selector = &rule.selector;
-        if selector.inverted || selector.input.is_some() || selector.output.is_some() {
-            return None;
-        }
-        let mut condition = Self { mark: selector.mark.map(|(mark, mask)| mark & mask), ..Self::default() };
-        let mut words = selector.other.iter().map(String::as_str);
-        while let Some(word) = words.next() {
-            let first =
-                |range: Option<&str>| range.map(|range| range.split('-').next().unwrap_or(range).to_owned());
-            match word {
-                "uidrange" => condition.user = first(words.next())?.parse().ok(),
-                "ipproto" => {
-                    condition.protocol = match words.next()? {
-                        "tcp" => Some(6),
-                        "udp" => Some(17),
-                        number => Some(number.parse().ok()?),
-                    }
-                }
-                "sport" => condition.source_port = first(words.next())?.parse().ok(),
-                "dport" => condition.destination_port = first(words.next())?.parse().ok(),
-                "suppress_prefixlength" | "suppress_ifgroup" | "realms" => drop(words.next()),
-                // Packets of another type of service, VRF or tunnel are not the fabric's.
-                _ => return None,
-            }
-        }
-        let Self { mark, user, protocol, source_port, destination_port } = &condition;
-        let is_plain = (mark.is_none() || *mark == Some(0))
-            && (user, protocol, source_port, destination_port) == (&None, &None, &None, &None);
-        // Neither TCP nor UDP: not what storage goes by.
-        let is_other = protocol.is_some_and(|protocol| !matches!(protocol, 6 | 17));
-        (!is_plain && !is_other).then_some(condition)
-    }
-
-    fn apply(self, question: &mut Question) {
-        question.user = self.user;
-        if let Some(mark) = self.mark.filter(|mark| *mark != 0) {
-            (question.mark, question.is_certain) = (mark, false);
-        }
-        if self.protocol.is_some() || self.source_port.is_some() || self.destination_port.is_some() {
-            const ANY: (u16, u16) = (40_000, 40_001);
-            let (source, destination) =
-                (self.source_port.unwrap_or(ANY.0), self.destination_port.unwrap_or(ANY.1));
-            question.ports = Some((self.protocol.unwrap_or(6), source, destination));
-        }
-    }
 }

@@ -19,7 +19,7 @@ pub fn shadowed(fabric: &Fabric, host: HostId, wanted: &HostRouting, current: &H
     for question in questions(fabric, &population, host, wanted, &after, true) {
         let found = question.ask(&live);
         let way = Way::of(&found.verdict);
-        if matches!(way, Way::Unknown(_)) || way.is_as(&question.planned) || !question.is_certain {
+        if matches!(way, Way::Unknown(_)) || way.is_as(&question.planned) || question.only_if.is_some() {
             continue;
         }
         let plan = question.ask(&planned);

@@ -17,7 +17,7 @@ use clearstream_schema::{
     plan::Check,
     routing::{HostRouting, NexthopTarget},
 };
-use clearstream_testkit::namespace::Host;
+use clearstream_testkit::{fabric::WITH_ALIASES, namespace::Host};
 
 /// A host of the fabric of six gateways, in namespaces of its own, with its plan in effect.
 struct Planned {
@@ -183,6 +183,50 @@ fn root_what_takes_requests_from_the_plan_is_named() {
         ("ip address add 10.10.0.77/25 dev compute0", "ip address del 10.10.0.77/25 dev compute0", &["10.10.0.0/25, the network of an address"]),
         ("ip rule del pref 32766", "ip rule add pref 32766 lookup main", &["`ip rule add pref 32766 lookup main`"]),
         ("ip route add 10.10.0.64/26 via 10.100.0.99", "ip route del 10.10.0.64/26", &["10.10.0.64/26 via 10.100.0.99"]),
+        ("ip route add throw 10.10.0.201", "ip route del throw 10.10.0.201", &["throw 10.10.0.201 (proto boot): it ends the lookup", "`ip route del throw 10.10.0.201"]),
+        ("ip rule add pref 80 goto 32767", "ip rule del pref 80", &["the rule 80: from all goto 32767", "leads past the table of the plan's route"]),
+        ("ip rule add pref 80 to 10.10.0.202 goto 32767", "ip rule del pref 80", &["to 10.10.0.202 goto 32767"]),
+        ("ip route add 10.10.0.128/25 via 10.100.0.91 proto kernel", "ip route del 10.10.0.128/25", &["10.10.0.128/25 via 10.100.0.91 dev compute0 (proto kernel): it is more exact"]),
+        (
+            "ip -6 route append fd64:10::/64 via fd64:100::92 metric 1024 pref high proto ra",
+            "ip -6 route del fd64:10::/64 via fd64:100::92 metric 1024 proto ra",
+            &["fd64:10::/64 via fd64:100::92 dev compute0 (proto ra)"],
+        ),
+        (
+            "ip rule add pref 90 iif lo ipproto tcp dport 988 lookup 100; ip route add 10.10.0.201 via 10.100.0.92 table 100",
+            "ip rule del pref 90; ip route flush table 100",
+            &["iif lo dport 988-988 ipproto 6 lookup 100"],
+        ),
+        (
+            "ip rule add pref 90 not dport 22 ipproto tcp lookup 100; ip route add default via 10.100.0.92 table 100",
+            "ip rule del pref 90; ip route flush table 100",
+            &["90: not from all dport 22-22 ipproto 6 lookup 100"],
+        ),
+        (
+            "ip rule add pref 90 not dport 2049 lookup 100; ip route add default via 10.100.0.92 table 100",
+            "ip rule del pref 90; ip route flush table 100",
+            &["90: not from all dport 2049-2049 lookup 100"],
+        ),
+        (
+            "ip rule add pref 90 not from 10.100.0.77 lookup 100; ip route add default via 10.100.0.92 table 100",
+            "ip rule del pref 90; ip route flush table 100",
+            &["90: not from 10.100.0.77 lookup 100"],
+        ),
+        (
+            "ip nexthop replace id 7003 via 10.100.0.91 dev compute0",
+            "ip nexthop replace id 7003 via 10.100.0.93 dev compute0 proto 117",
+            &["nexthop 7003 is \"via 10.100.0.91 dev compute0\"", "`ip nexthop replace id 7003 via 10.100.0.93"],
+        ),
+        (
+            "ip rule add pref 10 lookup local; ip rule del pref 0; ip rule add pref 5 to 10.100.0.1 blackhole",
+            "ip rule add pref 0 lookup local; ip rule del pref 10; ip rule del pref 5",
+            &["the rule 5: from all to 10.100.0.1 blackhole"],
+        ),
+        (
+            "sysctl -qw net.ipv4.conf.compute0.rp_filter=1; ip rule add pref 90 to 10.10.0.201 iif compute0 lookup 100; ip route add 10.10.0.201 dev lo table 100; ip route add 10.10.0.201 dev lo",
+            "sysctl -qw net.ipv4.conf.compute0.rp_filter=0; ip rule del pref 90; ip route flush table 100; ip route del 10.10.0.201",
+            &["reverse path filter of compute0"],
+        ),
     ]);
     // What looks like it and changes nothing.
     for (change, undo) in [
@@ -203,6 +247,25 @@ fn root_what_takes_requests_from_the_plan_is_named() {
     ] {
         client.shell(change);
         assert_eq!(client.wrong(), Vec::new(), "{change}");
+        client.shell(undo);
+    }
+    // What is said, and is no failure: sockets that are bound, and addresses that come before the plan's.
+    for (change, undo, text) in [
+        (
+            "ip rule add pref 90 oif compute0 lookup 100; ip route add default via 10.100.0.92 table 100",
+            "ip rule del pref 90; ip route flush table 100",
+            "only what binds its sockets to an interface",
+        ),
+        (
+            "ip address change fd64:100::1/64 dev compute0 preferred_lft 0; ip address add fd64:100::7777/64 dev compute0 nodad",
+            "ip address del fd64:100::7777/64 dev compute0; ip address change fd64:100::1/64 dev compute0 preferred_lft forever",
+            "sockets without an address send from fd64:100::7777",
+        ),
+    ] {
+        client.shell(change);
+        assert_eq!(client.wrong(), Vec::new(), "{change}");
+        let said = |check: &Check| check.note.as_ref().is_some_and(|note| note.contains(text));
+        assert!(client.checks().iter().any(said), "{change}: {:#?}", client.checks());
         client.shell(undo);
     }
     // A mark that nothing sets is said, and no failure; one that the firewall sets is one.
@@ -253,6 +316,15 @@ fn root_what_a_gateway_does_not_carry_as_planned_is_named() {
             &["from 10.100.0.2 lookup 100"],
         ),
         ("sysctl -qw net.ipv4.ip_forward=0", "sysctl -qw net.ipv4.ip_forward=1; sysctl -qw net.ipv6.conf.all.forwarding=1", &["forwarding is off"]),
+        ("sysctl -qw net.ipv4.conf.storage0.forwarding=0", "sysctl -qw net.ipv4.conf.storage0.forwarding=1", &["net.ipv4.conf.storage0.forwarding is 0"]),
+        ("ip route del 10.10.0.0/24", "ip route add 10.10.0.0/24 dev storage0 proto kernel scope link src 10.10.0.14", &["the route to 10.10.0.0/24, the network of an address of storage0, is gone"]),
+        ("ip rule add pref 60 ipproto tcp dport 988 blackhole", "ip rule del pref 60", &["the rule 60: from all dport 988-988 ipproto 6 blackhole"]),
+        (
+            "ip rule add pref 60 fwmark 5 blackhole; nft 'table ip t { chain c { type filter hook prerouting priority mangle; meta mark set 5; }; }'",
+            "ip rule del pref 60; nft delete table ip t",
+            &["the rule 60: from all fwmark 0x5 blackhole"],
+        ),
+        ("ip -6 rule add pref 60 from fd64:10::/64 iif storage0 unreachable", "ip -6 rule del pref 60", &["60: from fd64:10::/64 iif storage0 unreachable"]),
         (
             "sysctl -qw net.ipv4.conf.compute0.rp_filter=1; ip route add 10.100.0.1 dev storage0",
             "sysctl -qw net.ipv4.conf.compute0.rp_filter=0; ip route del 10.100.0.1",
@@ -265,51 +337,7 @@ fn root_what_a_gateway_does_not_carry_as_planned_is_named() {
 /// same nexthop object, which is no deviation.
 #[test]
 fn root_replies_by_aliases_are_as_planned_and_what_takes_them_is_named() {
-    let text = r#"
-schema = "clearstream.fabric"
-version = 1
-name = "small"
-[[network]]
-name = "near"
-prefixes = ["10.0.0.0/24", "fd00::/64"]
-[[network]]
-name = "far"
-prefixes = ["10.9.0.0/24", "fd09::/64"]
-[[class]]
-name = "gateway"
-role = "gateway"
-hosts = ["gw1", "gw2"]
-[[class.link]]
-network = "near"
-interface = "eth0"
-addresses = ["10.0.0.[2-3]", "fd00::[2-3]"]
-[[class.link]]
-network = "far"
-interface = "eth1"
-addresses = ["10.9.0.[2-3]", "fd09::[2-3]"]
-[[class]]
-name = "storage"
-role = "storage"
-hosts = ["here"]
-[[class.link]]
-network = "near"
-interface = "eth0"
-addresses = ["10.0.0.1", "fd00::1"]
-alias-addresses = ["10.0.0.[211-212]", "fd00::[211-212]"]
-[[class]]
-name = "compute"
-role = "compute"
-hosts = ["c1"]
-[[class.link]]
-network = "far"
-interface = "eth0"
-addresses = ["10.9.0.1", "fd09::1"]
-[[route]]
-between = ["near", "far"]
-via = ["gateway"]
-return-path = "alias"
-"#;
-    let fabric = fabric::parse(std::path::Path::new("small.toml"), text).unwrap();
+    let fabric = fabric::parse(std::path::Path::new("small.toml"), WITH_ALIASES).unwrap();
     let server = Planned::of(fabric, "here");
     let by_alias = |check: &Check| check.subject.contains("from fd00::212");
     assert!(server.checks().iter().any(by_alias), "{:#?}", server.checks());

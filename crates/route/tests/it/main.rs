@@ -3,5 +3,6 @@
 
 mod kernel_agrees;
 mod kernel_decides;
+mod kernel_sources;
 mod lint_files;
 mod lint_paths;

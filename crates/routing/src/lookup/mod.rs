@@ -16,12 +16,13 @@ use clearstream_schema::{
     routing::{
         HostRouting, NexthopTarget, Resilient, RouteAction, RouteEntry, RuleEntry, SpecialRoute,
         files::FileFacts,
+        kernel::{AbsentNetwork, KernelFacts},
     },
 };
 
 pub use self::rules::Kind;
 use self::{
-    rules::{Act, DEFAULT_PRIORITY, Rule, Selection, all_rules, selection},
+    rules::{Act, DEFAULT_PRIORITY, Rule, Selection, all_rules, is_of_vrf, selection},
     sources::Sources,
 };
 
@@ -29,8 +30,6 @@ use self::{
 pub const DEFAULT_TABLE: u32 = 253;
 /// Table of the first rule (`RT_TABLE_LOCAL`).
 pub const LOCAL_TABLE: u32 = 255;
-/// Priority of the rule that the kernel makes with the first VRF (l3mdev, FIB_RULES `fib_default_rule_l3mdev`).
-const VRF_PRIORITY: u32 = 1000;
 /// Metric of IPv6 routes that name none (`IP6_RT_PRIO_USER`), and of those that
 /// the kernel creates for an address (`IP6_RT_PRIO_ADDRCONF`).
 const IPV6_METRIC: u32 = 1024;
@@ -104,6 +103,21 @@ pub struct Found<'a> {
     pub matched: Option<Prefix>,
     /// The same route, where it takes some packets only or delivers to the host.
     pub special: Option<&'a SpecialRoute>,
+    /// What led past tables or routes on the way, the first.
+    pub passed: Option<Passed<'a>>,
+}
+
+/// What leads a lookup on, so that a later rule decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passed<'a> {
+    /// A route of type `throw` ended the lookup in its table.
+    Throw(&'a RouteEntry),
+    /// A rule jumped over others, or passed over what its table has (`suppress_prefixlength`).
+    Rule(&'a RuleEntry),
+    /// A rule of the kernel's own is gone, with this priority; of IPv6 or not.
+    Absent(u32, bool),
+    /// The route to the network of an address is gone, as while its interface is down.
+    Network(&'a AbsentNetwork),
 }
 
 /// A host's routing, ready for lookups.
@@ -115,6 +129,7 @@ pub struct Lookup<'a> {
     nexthops: HashMap<u32, &'a NexthopTarget>,
     sources: Sources<'a>,
     files: &'a FileFacts,
+    kernel: &'a KernelFacts,
 }
 
 /// Routes by length of their prefix, the longest last.
@@ -179,13 +194,18 @@ impl<'a> Lookup<'a> {
             let network = destination.network().address;
             let table = tables.entry((table, ipv6)).or_default();
             let entries = table.lengths.entry(destination.length).or_default().entry(network).or_default();
-            let at = entries.partition_point(|other| other.metric(ipv6) <= entry.metric(ipv6));
+            // The first of its metric is taken, by IPv6 the first of the best preference.
+            let rank = |entry: &Entry<'a>| (entry.metric(ipv6), -preference(&routing.kernel, entry.route()));
+            let at = entries.partition_point(|other| rank(other) <= rank(&entry));
             entries.insert(at, entry);
         };
         let mut local = HashSet::new();
         for interface in &routing.interfaces {
             for address in &interface.addresses {
                 local.insert(address.value.address);
+                if !routing.kernel.has_network(&interface.name, address.value) {
+                    continue;
+                }
                 let table = routing.files.connected_table(&interface.name, address.value.address.is_ipv6());
                 add(table, address.value, Entry::Connected(&interface.name));
             }
@@ -198,7 +218,8 @@ impl<'a> Lookup<'a> {
         }
         let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, &nexthop.target)).collect();
         let sources = Sources::new(routing);
-        Self { local, rules: all_rules(&routing.rules), tables, nexthops, sources, files: &routing.files }
+        let rules = all_rules(&routing.rules, &routing.kernel, !routing.files.vrf_members.is_empty());
+        Self { local, rules, tables, nexthops, sources, files: &routing.files, kernel: &routing.kernel }
     }
 
     /// For a kernel that prefers, of several IPv4 next hops, one by which the packet's
@@ -216,6 +237,18 @@ impl<'a> Lookup<'a> {
 
     /// Looks a packet up of which more is known.
     pub fn find_of(&self, packet: &Packet<'_>, kind: &Kind<'_>) -> Found<'a> {
+        let found = self.by_rules(packet, kind);
+        let length = found.matched.map_or(0, |matched| matched.length);
+        let is_nothing = found.verdict == Verdict::NoRoute;
+        let mut absent = self.kernel.absent_networks.iter();
+        let gone = absent.find(|absent| {
+            let network = absent.network;
+            network.contains(packet.destination) && (is_nothing || network.length > length)
+        });
+        Found { passed: gone.map(Passed::Network).or(found.passed), ..found }
+    }
+
+    fn by_rules(&self, packet: &Packet<'_>, kind: &Kind<'_>) -> Found<'a> {
         let ipv6 = packet.destination.is_ipv6();
         let nothing = Found {
             verdict: Verdict::NoRoute,
@@ -225,38 +258,43 @@ impl<'a> Lookup<'a> {
             rule: None,
             matched: None,
             special: None,
+            passed: None,
         };
-        // The rule of priority 0: the local table.
-        let local = Found { priority: 0, table: LOCAL_TABLE, ..nothing.clone() };
-        if self.local.contains(&packet.destination) {
-            let matched = Some(Prefix::host(packet.destination));
-            return Found { verdict: Verdict::Local, matched, ..local };
-        }
-        if let Some(answer) = self.in_table(LOCAL_TABLE, packet) {
-            return answer.found(local);
-        }
-        // Packets of an interface of a VRF come to its table first (net/l3mdev, a rule of priority 1000).
-        let vrf = packet.input.and_then(|input| self.files.vrf_members.get(input).copied());
-        if let Some((table, answer)) = vrf.and_then(|table| Some((table, self.in_table(table, packet)?))) {
-            return answer.found(Found { priority: VRF_PRIORITY, table, ..nothing });
-        }
+        let mut passed = None;
         let mut at = 0;
         while let Some(rule) = self.rules.get(at) {
             at += 1;
             if rule.ipv6 != ipv6 {
                 continue;
             }
-            let found = Found { priority: rule.priority, rule: rule.entry, ..nothing.clone() };
-            match rule.entry.map_or(Selection::Taken, |entry| selection(&entry.selector, packet, kind)) {
+            let found = Found { priority: rule.priority, rule: rule.entry, passed, ..nothing.clone() };
+            let vrf = if is_of_vrf(rule) { self.vrf_table(packet, kind) } else { Vrf::Open };
+            if vrf == Vrf::None {
+                continue;
+            }
+            let is_known = vrf != Vrf::Open;
+            let selects = |entry: &RuleEntry| selection(&entry.selector, packet, kind, is_known);
+            match rule.entry.map_or(Selection::Taken, selects) {
                 Selection::Taken => {}
                 Selection::Passed => continue,
                 Selection::Unknown(what) => return Found { verdict: Verdict::Unknown(what), ..found },
             }
             match rule.action {
-                Act::Table(number) => {
-                    let answer = self.in_table(number, packet);
-                    if let Some(answer) = answer.filter(|answer| !rule.suppresses(answer)) {
-                        return answer.found(Found { table: number, ..found });
+                Act::Absent => passed = passed.or(Some(Passed::Absent(rule.priority, ipv6))),
+                Act::Table(_) | Act::VrfTable => {
+                    let number = match (vrf, rule.action) {
+                        (Vrf::Table(table), _) | (_, Act::Table(table)) => table,
+                        _ => continue,
+                    };
+                    match self.in_table(number, packet) {
+                        None => {}
+                        Some(answer) if answer.verdict == Verdict::Refused("throw") => {
+                            passed = passed.or(answer.route.map(Passed::Throw));
+                        }
+                        Some(answer) if rule.suppresses(&answer) => {
+                            passed = passed.or(rule.entry.map(Passed::Rule));
+                        }
+                        Some(answer) => return answer.found(Found { table: number, ..found }),
                     }
                 }
                 Act::Other("blackhole") => return Found { verdict: Verdict::Refused("blackhole"), ..found },
@@ -266,12 +304,26 @@ impl<'a> Lookup<'a> {
                 Act::Other("prohibit") => return Found { verdict: Verdict::Refused("prohibit"), ..found },
                 Act::Other("nop") => {}
                 Act::Other(action) => match self.target(action, ipv6) {
-                    Some(target) => at = target.max(at),
+                    Some(target) => {
+                        passed = passed.or(rule.entry.filter(|_| target > at).map(Passed::Rule));
+                        at = target.max(at);
+                    }
                     None => return Found { verdict: Verdict::Unknown(action.to_owned()), ..found },
                 },
             }
         }
-        nothing
+        Found { passed, ..nothing }
+    }
+
+    /// The table to which a rule for VRFs leads (`l3mdev_fib_rule_match`).
+    fn vrf_table(&self, packet: &Packet<'_>, kind: &Kind<'_>) -> Vrf {
+        let Some(interface) = packet.input.or(kind.output) else { return Vrf::None };
+        let members = [&self.files.vrf_members, &self.kernel.vrf_members];
+        match members.iter().find_map(|members| members.get(interface)) {
+            Some(table) => Vrf::Table(*table),
+            None if members.iter().any(|members| !members.is_empty()) => Vrf::None,
+            None => Vrf::Open,
+        }
     }
 
     /// The rule that `goto` names; the next one where it is not there (`fib_rules_lookup`,
@@ -282,9 +334,13 @@ impl<'a> Lookup<'a> {
         Some(self.rules.iter().position(is_it).unwrap_or(0))
     }
 
-    /// What one table answers; none where it has no route, or one that throws. Not known where a route that is not
+    /// What one table answers; none where it has no route. Not known where a route that is not
     /// known completely may be at least as exact.
     fn in_table(&self, number: u32, packet: &Packet<'_>) -> Option<Answer<'a>> {
+        if number == LOCAL_TABLE && self.local.contains(&packet.destination) {
+            let matched = Prefix::host(packet.destination);
+            return Some(Answer { verdict: Verdict::Local, matched, route: None, special: None });
+        }
         let found = self.by_known_routes(number, packet);
         let length = found.as_ref().map_or(0, |answer| answer.matched.length);
         let mut unknown = self.files.unknown_in(number).filter(|route| route.may_lead_to(packet.destination));
@@ -317,14 +373,10 @@ impl<'a> Lookup<'a> {
                     .collect(),
                 false => all.clone(),
             };
-            match self.verdict(&entries, packet) {
-                Some(Verdict::Refused("throw")) => return None,
-                Some(verdict) => {
-                    let first = entries.first();
-                    let route = first.and_then(Entry::route);
-                    return Some(Answer { verdict, matched, route, special: first.and_then(Entry::special) });
-                }
-                None => {}
+            if let Some(verdict) = self.verdict(&entries, packet) {
+                let first = entries.first();
+                let route = first.and_then(Entry::route);
+                return Some(Answer { verdict, matched, route, special: first.and_then(Entry::special) });
             }
         }
         None
@@ -344,7 +396,10 @@ impl<'a> Lookup<'a> {
             RouteAction::Nexthop(id) => return self.nexthop(*id),
             RouteAction::Gateways(_) => {
                 // IPv6 joins routes that differ in their gateway only.
-                let alike = |entry: &&Entry<'a>| ipv6 && entry.metric(ipv6) == first.metric(ipv6);
+                let alike = |entry: &&Entry<'a>| {
+                    let of = |entry: &Entry<'a>| (entry.metric(ipv6), preference(self.kernel, entry.route()));
+                    ipv6 && of(entry) == of(first)
+                };
                 let siblings = entries[1..].iter().take_while(alike);
                 let hops = std::iter::once(first).chain(siblings).filter_map(|entry| match entry.route() {
                     Some(RouteEntry { action: RouteAction::Gateways(hops), .. }) => Some(hops),
@@ -383,6 +438,24 @@ impl<'a> Lookup<'a> {
     }
 }
 
+/// 1 for routes that come before others of their metric, -1 for those that come after.
+fn preference(kernel: &KernelFacts, route: Option<&RouteEntry>) -> i8 {
+    let Some(route) = route.filter(|_| !kernel.preferences.is_empty()) else { return 0 };
+    let found = kernel.preferences.iter().find(|preference| preference.is_of(route));
+    found.map_or(0, |preference| if preference.is_high { 1 } else { -1 })
+}
+
+/// Where a rule for VRFs leads a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vrf {
+    /// To this table.
+    Table(u32),
+    /// On, as it is of no VRF.
+    None,
+    /// The rule is another one, or which interfaces are of VRFs is not known.
+    Open,
+}
+
 /// What a table has for a packet.
 struct Answer<'a> {
     verdict: Verdict<'a>,
@@ -397,3 +470,6 @@ impl<'a> Answer<'a> {
         Found { verdict, route, matched: Some(matched), special, ..by }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,20 @@
 //! Policy rules: their order, and the packets that each selects (`fib_rule_match`,
 //! net/core/fib_rules.c).
 
-use clearstream_schema::routing::{MAIN_TABLE, RuleAction, RuleEntry, RuleSelector};
+use clearstream_schema::routing::{
+    MAIN_TABLE, RuleAction, RuleEntry, RuleSelector,
+    kernel::{AbsentRule, KernelFacts},
+};
 
-use super::{Answer, DEFAULT_TABLE, Packet, Verdict};
+use super::{Answer, DEFAULT_TABLE, LOCAL_TABLE, Packet, Verdict};
 
 /// Priorities of the kernel's own rules (fib_default_rules_init).
 const MAIN_PRIORITY: u32 = 32_766;
 pub(super) const DEFAULT_PRIORITY: u32 = 32_767;
+/// Priority of the rule that the kernel makes with the first VRF (`fib_default_rule_l3mdev`).
+const VRF_PRIORITY: u32 = 1000;
+/// Condition of that rule.
+const VRF: &str = "l3mdev";
 
 /// What rules may ask of a packet beside its addresses, mark and interface of arrival;
 /// what is absent is not known.
@@ -34,7 +41,11 @@ pub(super) struct Rule<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Act<'a> {
     Table(u32),
+    /// That of the packet's VRF.
+    VrfTable,
     Other(&'a str),
+    /// One of the kernel's own that is gone.
+    Absent,
 }
 
 /// Whether a rule selects a packet.
@@ -61,10 +72,15 @@ impl Rule<'_> {
 const SUPPRESS_LENGTH: &str = "suppress_prefixlength";
 
 /// Whether a selector takes a packet.
-pub(super) fn selection(selector: &RuleSelector, packet: &Packet<'_>, kind: &Kind<'_>) -> Selection {
+pub(super) fn selection(
+    selector: &RuleSelector,
+    packet: &Packet<'_>,
+    kind: &Kind<'_>,
+    is_in_vrf: bool,
+) -> Selection {
     let answer = match selects(selector, packet, kind) {
         false => Selection::Passed,
-        true => conditions(&selector.other, packet, kind),
+        true => conditions(&selector.other, packet, kind, is_in_vrf),
     };
     match answer {
         Selection::Taken if selector.inverted => Selection::Passed,
@@ -90,7 +106,7 @@ fn selects(selector: &RuleSelector, packet: &Packet<'_>, kind: &Kind<'_>) -> boo
 }
 
 /// The other conditions of a selector, as words of `ip rule`.
-fn conditions(words: &[String], packet: &Packet<'_>, kind: &Kind<'_>) -> Selection {
+fn conditions(words: &[String], packet: &Packet<'_>, kind: &Kind<'_>, is_in_vrf: bool) -> Selection {
     let mut words = words.iter().map(String::as_str);
     let mut answer = Selection::Taken;
     while let Some(name) = words.next() {
@@ -109,7 +125,8 @@ fn conditions(words: &[String], packet: &Packet<'_>, kind: &Kind<'_>) -> Selecti
                 Some(false)
             }
             // What is not bound to a VRF, nor arrives by one (l3mdev_fib_rule_match).
-            "l3mdev" if packet.input.is_none() && kind.output.is_none() => Some(false),
+            VRF if is_in_vrf => Some(true),
+            VRF if packet.input.is_none() && kind.output.is_none() => Some(false),
             _ => None,
         };
         match holds {
@@ -143,18 +160,30 @@ fn protocol(name: Option<&str>, value: Option<u8>) -> Option<bool> {
 /// The rules of the files and the kernel's, in order. A rule without priority
 /// gets one below the least that is there (fib_default_rule_pref), in the
 /// order in which rules are added.
-pub(super) fn all_rules(rules: &[RuleEntry]) -> Vec<Rule<'_>> {
-    let mut all: Vec<Rule<'_>> = Vec::with_capacity(rules.len() + 4);
+///
+/// Of VRFs in files that set none (`has_vrfs`), the kernel makes the rule.
+pub(super) fn all_rules<'a>(rules: &'a [RuleEntry], kernel: &KernelFacts, has_vrfs: bool) -> Vec<Rule<'a>> {
+    let mut all: Vec<Rule<'_>> = Vec::with_capacity(rules.len() + 6);
+    let own = [(0, LOCAL_TABLE), (MAIN_PRIORITY, MAIN_TABLE), (DEFAULT_PRIORITY, DEFAULT_TABLE)];
     for ipv6 in [false, true] {
-        for (priority, table) in [(MAIN_PRIORITY, MAIN_TABLE), (DEFAULT_PRIORITY, DEFAULT_TABLE)] {
+        for (priority, table) in own {
             // IPv6 has no rule for a default table.
-            if !ipv6 || table == MAIN_TABLE {
-                all.push(Rule { priority, ipv6, entry: None, action: Act::Table(table) });
+            if !ipv6 || table != DEFAULT_TABLE {
+                let is_absent = kernel.absent_rules.contains(&AbsentRule { priority, ipv6 });
+                let action = if is_absent { Act::Absent } else { Act::Table(table) };
+                all.push(Rule { priority, ipv6, entry: None, action });
             }
+        }
+        if has_vrfs {
+            all.push(Rule { priority: VRF_PRIORITY, ipv6, entry: None, action: Act::VrfTable });
         }
     }
     for rule in rules {
-        let family = all.iter().filter(|other| other.ipv6 == rule.ipv6 && other.priority > 0);
+        let is_counted = |other: &&Rule<'_>| {
+            let is_vrf = matches!(other.action, Act::VrfTable);
+            other.ipv6 == rule.ipv6 && other.priority > 0 && !is_vrf
+        };
+        let family = all.iter().filter(is_counted);
         let least = family.map(|other| other.priority).min().unwrap_or(MAIN_PRIORITY);
         let action = match &rule.action {
             RuleAction::Table(number) => Act::Table(*number),
@@ -165,4 +194,10 @@ pub(super) fn all_rules(rules: &[RuleEntry]) -> Vec<Rule<'_>> {
     }
     all.sort_by_key(|rule| rule.priority);
     all
+}
+
+/// Whether a rule leads to the table of the packet's VRF.
+pub(super) fn is_of_vrf(rule: &Rule<'_>) -> bool {
+    let is_it = |entry: &RuleEntry| entry.selector.other.iter().any(|word| word == VRF);
+    matches!(rule.action, Act::VrfTable) || rule.entry.is_some_and(is_it)
 }

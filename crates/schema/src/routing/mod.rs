@@ -12,6 +12,7 @@ use crate::{fabric::InfinibandMode, prefix::Prefix};
 
 pub mod files;
 pub mod ip_arguments;
+pub mod kernel;
 pub mod table;
 pub mod values;
 
@@ -52,6 +53,9 @@ pub struct HostRouting {
     /// Sysctls by dotted name, a dot inside a name written as `/`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, Located<String>>,
+    /// What the kernel it was read from has otherwise than that implies.
+    #[serde(default, skip_serializing_if = "kernel::KernelFacts::is_empty")]
+    pub kernel: kernel::KernelFacts,
     /// What its files say beside that, and what they leave open.
     #[serde(skip)]
     pub files: files::FileFacts,

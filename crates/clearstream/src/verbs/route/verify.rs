@@ -1,10 +1,14 @@
 //! `clearstream route verify`: whether this host routes as planned, by settings
-//! read back and by the kernel's own lookups.
+//! read back and by the kernel's own lookups. Without a fabric, what was applied here is what is
+//! wanted: its routes are looked up too, to any address behind them.
 
 use clearstream_host::HostRoot;
 use clearstream_netlink::RouteSocket;
 use clearstream_plan::{Options, plan_of, verify};
-use clearstream_route::effective;
+use clearstream_route::{
+    difference::{Current, Wanted},
+    effective, live, ways,
+};
 use clearstream_schema::plan::Verification;
 
 use super::{here::Planned, revert::newest_with_routes};
@@ -27,9 +31,34 @@ impl VerifyArgs {
         let options = Options::live()?;
         let verification = match &self.fabric {
             Some(fabric) => self.against(fabric)?,
-            None => verify(&plan_of(&newest_with_routes(&options, "verified")?, &options)?, &options)?,
+            None => Self::of_applied(&options)?,
         };
         report(&verification, &options, out)
+    }
+
+    fn of_applied(options: &Options) -> Result<Verification, CommandError> {
+        let journal = newest_with_routes(options, "verified")?;
+        let plan = plan_of(&journal, options)?;
+        let mut verification = verify(&plan, options)?;
+        let root = HostRoot::live();
+        let routing = live::live(&root)?;
+        let wanted = ways::applied(&plan, &routing);
+        let kernel = root.read("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+        let current = Current { routing, kernel, ..Current::default() };
+        let questions = ways::questions_of(&wanted, &current.routing);
+        let protocol = ways::protocol(&wanted);
+        let wanted = Wanted { fabric: &plan.purpose, routing: &wanted, reasons: &[], protocol };
+        let mut checks = effective::lookups(&questions, &current, &wanted, &mut RouteSocket::open()?);
+        if let Some(first) = checks.first_mut() {
+            let given = format!(
+                "journal {journal} names no hosts: one address of each part of its destinations was looked up, not \
+                 those of servers, and what gateways carry not at all: `clearstream route verify FABRIC` does"
+            );
+            first.note =
+                Some(first.note.take().map_or_else(|| given.clone(), |note| format!("{note}; {given}")));
+        }
+        verification.checks.extend(checks);
+        Ok(verification)
     }
 
     fn against(&self, fabric: &str) -> Result<Verification, CommandError> {

@@ -15,11 +15,11 @@ use clearstream_schema::{
     tune::{Finding, FindingClass, Severity},
 };
 
-use super::super::{Facts, View, With, finding, ip_syntax};
+use super::super::{Facts, Identities, View, With, finding, ip_syntax};
 use crate::{
     fabric::{Fabric, HostId},
     planner::Planner,
-    ways::{Cause, Plan, Population, Question, Way, questions},
+    ways::{Cause, OnlyIf, Plan, Population, Question, Way, questions},
 };
 
 /// Findings that say already why a host does not reach a network.
@@ -41,18 +41,13 @@ pub(in crate::lint) struct Plans<'f> {
     fabric: &'f Fabric,
     planner: Planner<'f>,
     population: Population,
-    ids: HashMap<String, HostId>,
+    identities: Identities,
 }
 
 impl<'f> Plans<'f> {
     pub(in crate::lint) fn new(fabric: &'f Fabric) -> Self {
-        let ids = fabric.hosts().map(|host| (fabric.host_name(host), host)).collect();
-        Self { fabric, planner: Planner::new(fabric), population: Population::new(fabric), ids }
-    }
-
-    fn id(&self, host: &View<'_>) -> Option<HostId> {
-        let names = [&host.subject.name, &host.routing.host];
-        names.iter().find_map(|name| self.ids.get(*name).copied())
+        let (planner, population) = (Planner::new(fabric), Population::new(fabric));
+        Self { fabric, planner, population, identities: Identities::new(fabric) }
     }
 }
 
@@ -79,7 +74,7 @@ pub(in crate::lint) fn led_away(facts: &Facts<'_>, told: &[Finding]) -> Vec<Find
     let mut found = Vec::new();
     for host in &facts.hosts {
         let told = by_host.get(host.subject.name.as_str()).map_or(&[][..], Vec::as_slice);
-        if let Some(id) = plans.id(host) {
+        if let Ok(id) = plans.identities.of(host.subject) {
             of_host(plans, host, id, told, &mut found);
         }
     }
@@ -94,7 +89,7 @@ fn of_host(plans: &Plans<'_>, host: &View<'_>, id: HostId, told: &[&Finding], fo
     for question in questions(plans.fabric, &plans.population, id, &wanted, host.routing, false) {
         let (model, plan) = (question.ask(&host.node.lookup), question.ask(&planned));
         let way = Way::of(&model.verdict);
-        if !question.is_certain || is_alike(&way, &question.planned) || !is_known(host, &question, &way) {
+        if is_alike(&way, &question.planned) || !is_known(host, &question, &way) || !may_be(host, &question) {
             continue;
         }
         // Of addresses that stand for gateways, which rules of the host's own are missing is
@@ -126,6 +121,7 @@ fn is_alike(way: &Way, planned: &Way) -> bool {
         _ => None,
     };
     match (gateways(way), gateways(planned)) {
+        (None, None) => way == planned,
         (Some(way), Some(planned)) => way.is_superset(&planned),
         _ => false,
     }
@@ -140,6 +136,12 @@ fn is_known(host: &View<'_>, question: &Question, way: &Way) -> bool {
         Way::Nowhere(reason) if reason == "no route" => host.is_whole(),
         _ => has_source,
     }
+}
+
+/// Whether such packets may exist: a kernel's rule is there for somebody, while files without what
+/// sets its mark are reported as such.
+fn may_be(host: &View<'_>, question: &Question) -> bool {
+    question.only_if.is_none() || host.is_whole() || host.sets_mark(question.mark)
 }
 
 /// Whether another finding about the host says it.
@@ -162,16 +164,22 @@ fn is_told(way: &Way, route: Option<&RouteEntry>, told: &[&Finding]) -> bool {
 fn overridden(host: &View<'_>, cause: &Cause, led: &Led<'_>) -> Option<Finding> {
     let (question, way) = led.first.as_ref()?;
     let networks = few(led.networks.iter());
-    if *way == Way::Nowhere("no route".to_owned()) {
+    // Where something leads past the plan's route, that is what is wrong.
+    if *way == Way::Nowhere("no route".to_owned()) && cause.owner.is_empty() {
         let message = format!("no route to {networks}, which the fabric joins to this host's network");
         let hops = match &question.planned {
             Way::Hops(hops) => few(hops.iter().filter_map(|(via, _)| *via)),
             _ => String::new(),
         };
+        let advice = match hops.is_empty() {
+            true => "set its interface up, and `clearstream route apply` adds the address of that network"
+                .to_owned(),
+            false => format!("`clearstream route apply` adds it, by {hops}"),
+        };
         return Some(
             finding(host, "route", FindingClass::Routing, "no-route", Severity::Error, message)
                 .of(networks)
-                .advise(format!("`clearstream route apply` adds it, by {hops}"))
+                .advise(advice)
                 .sourced("the fabric file; ip-route(8)"),
         );
     }
@@ -179,8 +187,10 @@ fn overridden(host: &View<'_>, cause: &Cause, led: &Led<'_>) -> Option<Finding> 
     let is_meant = cause.destination == Some(question.network.network())
         && !cause.is_rule
         && led.route.is_some_and(|route| route.metric == 0);
+    let is_set = host.sets_mark(question.mark);
     let severity = match (led.count, way) {
         (0, _) => Severity::Note,
+        _ if question.only_if.is_some() && !is_set => Severity::Note,
         (_, Way::Hops(_)) if is_meant => Severity::Warning,
         _ => Severity::Error,
     };
@@ -190,8 +200,19 @@ fn overridden(host: &View<'_>, cause: &Cause, led: &Led<'_>) -> Option<Finding> 
         count => format!("{count} addresses of hosts, first {}", question.destination),
     };
     let verb = if led.is_forwarded { "takes on" } else { "sends" };
+    let which = match question.only_if {
+        Some(OnlyIf::Marked) if is_set => {
+            format!(" with mark {:#x}, which a rule of its firewall sets,", question.mark)
+        }
+        Some(OnlyIf::Marked) => format!(
+            " with mark {:#x} (what sets it was not read: nftables, iptables, or SO_MARK of a program)",
+            question.mark
+        ),
+        Some(OnlyIf::Bound) => " from sockets bound to an interface (SO_BINDTODEVICE)".to_owned(),
+        None => String::new(),
+    };
     let message = format!(
-        "what this host {verb} to {networks} goes {} by the fabric, and for {who} it goes {way}: {}",
+        "what this host {verb} to {networks}{which} goes {} by the fabric, and for {who} it goes {way}: {}",
         question.planned,
         cause.description()
     );

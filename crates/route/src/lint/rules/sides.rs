@@ -395,7 +395,7 @@ pub(super) fn side_finding(
 pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut reported = BTreeSet::new();
     for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
-        let Some(far) = rdma_server(host, other) else { continue };
+        let Some(far) = far_addresses(host, other) else { continue };
         let used_tables = host.tables_of_rules();
         let is_reached = |address: &IpAddr| {
             host.is_attached(*address, None)
@@ -443,7 +443,7 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
 
 /// Addresses of the other side: those of `other` where it has a route to `host`
 /// over gateways; where they are not known, its gateways, which are its neighbours.
-fn rdma_server(host: &View<'_>, other: &View<'_>) -> Option<BTreeSet<IpAddr>> {
+fn far_addresses(host: &View<'_>, other: &View<'_>) -> Option<BTreeSet<IpAddr>> {
     let is_back = |route: &&RouteEntry| {
         route.destination.length > 0
             && host.reachable().any(|own| route.destination.contains(own))

@@ -66,7 +66,7 @@ impl<'s, 'a> Site<'s, 'a> {
             }
             let is_accepted = |route: &'a RouteEntry| !is_refused(facts, view, route);
             if !view.is_whole() && !view.routing.routes.iter().all(is_accepted) {
-                let lookup = view.subject.lookup(is_accepted);
+                let lookup = view.subject.lookup(view.prefers_source, is_accepted);
                 reduced.insert(host, Node::with(view.routing, lookup));
             }
         }

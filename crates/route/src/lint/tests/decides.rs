@@ -157,7 +157,19 @@ fn a_host_without_any_route_to_a_network_of_the_fabric_is_found_alone() {
     assert_eq!(found(&[captured("compute-8", bare)], Some(&six)), no_route, "of both families");
     // Files need not hold everything.
     assert_eq!(found(&[host("compute-8", bare)], Some(&six)), Vec::<String>::new());
-    assert_eq!(found(&[captured("elsewhere", bare)], Some(&six)), Vec::<String>::new());
+    // By its name without the ending of a file, by its addresses alone, or not at all.
+    let renamed = found(&[captured("compute-8.cap", bare)], Some(&six));
+    assert_eq!(renamed, no_route.map(|line| line.replace("compute-8", "compute-8.cap")));
+    let by_address = found(&[captured("elsewhere", bare)], Some(&six));
+    assert_eq!(by_address, ["elsewhere route:routing:no-route", "elsewhere route:routing:no-route"]);
+    for (name, addresses, why) in [
+        ("stranger", "address e0 10.100.7.7/16\n", "neither this name nor an address"),
+        ("compute-8", "address e0 10.36.7.7/16\n", "--keep-addresses"),
+    ] {
+        let report = lint(&[captured(name, addresses)], Some(&six), &MuteList::default());
+        assert!(report.missing.iter().any(|line| line.contains(why)), "{:?}", report.missing);
+        assert_eq!(report.findings, [], "{name}");
+    }
 }
 
 #[test]
@@ -241,9 +253,9 @@ fn a_strict_filter_on_many_interfaces_of_one_network_is_one_finding() {
 /// source, so that the routers' strict filters let it pass.
 #[test]
 fn the_source_takes_part_in_the_choice_since_6_16() {
-    let drops = |release: &str| {
+    let findings = |release: Option<&str>| {
         let settings = |mut subject: Subject| {
-            let assumed = Assumed { release: Some(release.to_owned()), ..Assumed::default() };
+            let assumed = Assumed { release: release.map(str::to_owned), ..Assumed::default() };
             subject.settings = Some(HostState::of_file(&subject.name, "", assumed));
             subject
         };
@@ -273,11 +285,21 @@ fn the_source_takes_part_in_the_choice_since_6_16() {
                 "address e0 10.9.0.9/24\nroute 10.1.0.0/24 via 10.9.0.1\nroute 10.3.0.0/24 via 10.9.0.2\n",
             ),
         ];
-        found(&hosts, None).iter().filter(|id| id.contains("will-drop")).count()
+        let findings = lint(&hosts, None, &MuteList::default()).findings.into_iter();
+        findings.filter(|finding| finding.id.contains("will-drop")).collect::<Vec<_>>()
     };
-    assert!(drops("6.12.0") > 0);
-    assert_eq!(drops("6.16.0"), 0);
-    assert_eq!(drops("6.18.44-generic"), 0);
+    let before = findings(Some("6.12.0"));
+    assert!(!before.is_empty() && before.iter().all(|finding| finding.severity == Severity::Error));
+    assert_eq!(findings(Some("6.16.0")), []);
+    assert_eq!(findings(Some("6.18.44-generic")), []);
+    // Files without a release are judged by both.
+    let open = findings(None);
+    assert_eq!(open.len(), before.len(), "{open:#?}");
+    for finding in open {
+        let text = &finding.message;
+        assert!(finding.severity == Severity::Warning && text.contains("only before Linux 6.16"), "{text}");
+        assert!(text.contains("--kernel"), "{text}");
+    }
 }
 
 /// Leaves and spines: the first routers of both ends differ, and what they forward over further

@@ -169,7 +169,7 @@ fn many_hosts_that_differ() {
         format!("{PLAIN_CLIENT}route 198.51.100.{}/32 via 10.100.0.91 dev ipogif0 metric {at}\n", at % 250)
     };
     let pairs = |hosts: &[Subject]| {
-        let views: Vec<View<'_>> = hosts.iter().map(View::new).collect();
+        let views: Vec<View<'_>> = hosts.iter().map(|host| View::new(host, false)).collect();
         let compared = among::compared(&views);
         (compared.pairs.len(), compared.is_cut)
     };
