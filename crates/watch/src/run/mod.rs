@@ -46,6 +46,9 @@ use super::{
     sockets::{Received, Sockets},
 };
 
+/// Times the interval between rounds while all gateways respond: half of the probes, and a gateway's death is found a few
+/// milliseconds later, since an overdue reply begins the rounds that confirm it.
+const REST: u32 = 2;
 /// Interval between checks of links, neighbours, sessions and effective next hops.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// The same while a gateway's link address is unknown.
@@ -430,6 +433,7 @@ fn path_health(path: &WatchedPath, present: &[IpAddr], settings: WatchSettings) 
     let found: Vec<bool> =
         path.gateways.iter().map(|gateway| present.contains(&gateway.local_address)).collect();
     let members = if found.contains(&true) { found } else { vec![true; path.gateways.len()] };
-    let setup = PathSetup { members, candidate_count: path.candidates.len(), steady: path.steady };
+    let steady = path.steady.max(settings.interval.to_std() * REST);
+    let setup = PathSetup { members, candidate_count: path.candidates.len(), steady, brisk: path.steady };
     PathHealth::new(&setup, settings, Duration::ZERO)
 }
