@@ -38,6 +38,8 @@ pub(super) struct KernelRoutes {
 pub(super) struct Changes {
     /// Deviations that were corrected: the previous values, as text.
     pub(super) changed: Vec<String>,
+    /// Groups that were changed because their gateways' objects came or went.
+    pub(super) followed_count: usize,
     /// Objects that were not there, and are again.
     pub(super) restored: Vec<String>,
     /// Objects that are not in effect.
@@ -192,7 +194,13 @@ impl KernelRoutes {
                 Occupant::Ours(there) if same_members(there, &group.target) => {}
                 Occupant::Ours(there) => {
                     self.socket.set_nexthop(&group)?;
-                    changes.changed.push(format!("{} of {}", nexthop_name(&group), members(there)));
+                    // It follows its gateways' objects: nobody altered it.
+                    match group.target == whole.target && changes.restored.is_empty() {
+                        true => {
+                            changes.changed.push(format!("{} of {}", nexthop_name(&group), members(there)));
+                        }
+                        false => changes.followed_count += 1,
+                    }
                 }
                 Occupant::Other(holder) => changes.held(nexthop_name(&group), leads(&group), holder),
             }

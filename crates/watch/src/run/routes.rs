@@ -63,7 +63,7 @@ impl Watch<'_> {
         changes.missing.splice(0..0, self.lost_addresses.iter().cloned());
         {
             let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-            shared.change_count += changes.changed.len() as u64;
+            shared.change_count += (changes.changed.len() + changes.followed_count) as u64;
             shared.restored_count += changes.restored.len() as u64;
         }
         self.note_missing(changes.missing, changes.restored, found);
