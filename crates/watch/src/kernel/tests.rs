@@ -351,7 +351,7 @@ fn root_an_address_is_named_when_it_is_lost_and_comes_back_if_the_plan_added_it(
             );
             let added = || vec![AddedAddress { interface: "e0".to_owned(), prefix, protocol: OWN }];
             let changes = kernel.apply_addresses(&plan, added).unwrap();
-            assert_eq!(changes.restored, [missing.name.clone()]);
+            assert_eq!(changes.restored, std::slice::from_ref(&missing.name));
             assert!(ip("addr show e0").contains(address));
         });
     }
