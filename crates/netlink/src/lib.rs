@@ -29,12 +29,12 @@ mod source_translation;
 mod tcp_sockets;
 
 pub use address::LiveAddress;
-pub use changes::Changes;
+pub use changes::{Changes, Told};
 pub use clearstream_schema::prefix::{ParsePrefixError, Prefix};
 pub use discipline::{Discipline, ParseDisciplineError, Root};
 pub use link::Interface;
 pub use lookup::{Found, Lookups, RouteQuery};
-pub use neighbour::Neighbour;
+pub use neighbour::{Neighbour, NeighbourChange};
 pub use nexthop::LiveNexthop;
 pub use qdisc::Netem;
 pub use reach::Carrier;

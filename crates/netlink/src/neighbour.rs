@@ -7,7 +7,7 @@ use netlink_packet_route::{
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
 };
 
-use crate::{NetlinkError, RouteSocket, link::link_address, names::Names};
+use crate::{NetlinkError, RouteSocket, link::link_address};
 
 /// An entry of the neighbour table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,24 @@ pub struct Neighbour {
     pub is_fixed: bool,
 }
 
+/// An entry of the neighbour table that has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeighbourChange {
+    /// Index of its interface.
+    pub interface_index: u32,
+    /// The entry, as it is now or was; its interface has no name here.
+    pub neighbour: Neighbour,
+    /// It is there.
+    pub is_there: bool,
+}
+
+impl NeighbourChange {
+    pub(crate) fn read(message: &NeighbourMessage, is_there: bool) -> Option<Self> {
+        let neighbour = read(message, String::new())?;
+        Some(Self { interface_index: message.header.ifindex, neighbour, is_there })
+    }
+}
+
 impl RouteSocket {
     /// Neighbour entries of all interfaces, both families.
     pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, NetlinkError> {
@@ -32,14 +50,14 @@ impl RouteSocket {
         let query = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
         let replies = self.dump(query, || "list neighbours".to_owned())?;
         let read = |reply| match reply {
-            RouteNetlinkMessage::NewNeighbour(message) => read(&message, &names),
+            RouteNetlinkMessage::NewNeighbour(message) => read(&message, names.of(message.header.ifindex)),
             _ => None,
         };
         Ok(replies.into_iter().filter_map(read).collect())
     }
 }
 
-fn read(message: &NeighbourMessage, names: &Names) -> Option<Neighbour> {
+fn read(message: &NeighbourMessage, interface: String) -> Option<Neighbour> {
     let (mut address, mut octets) = (None, None);
     for attribute in &message.attributes {
         match attribute {
@@ -54,7 +72,7 @@ fn read(message: &NeighbourMessage, names: &Names) -> Option<Neighbour> {
         }
     }
     Some(Neighbour {
-        interface: names.of(message.header.ifindex),
+        interface,
         address: address?,
         link_address: octets,
         failed: message.header.state == NeighbourState::Failed,

@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_schema::routing::{GroupMember, Nexthop, NexthopTarget, Resilient};
 use netlink_packet_core::{
-    NLM_F_CREATE, NLM_F_REPLACE, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable,
+    NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable,
 };
 
 use crate::{
@@ -116,10 +116,18 @@ impl RouteSocket {
     /// Creates a nexthop object, or replaces the one with this id in place: routes and groups that use it
     /// continue without interruption.
     pub fn set_nexthop(&mut self, nexthop: &Nexthop) -> Result<(), NetlinkError> {
+        self.write_nexthop(nexthop, NLM_F_REPLACE)
+    }
+
+    /// Creates a nexthop object; fails with `EEXIST` where one has this id.
+    pub fn add_nexthop(&mut self, nexthop: &Nexthop) -> Result<(), NetlinkError> {
+        self.write_nexthop(nexthop, NLM_F_EXCL)
+    }
+
+    fn write_nexthop(&mut self, nexthop: &Nexthop, flag: u16) -> Result<(), NetlinkError> {
         let names = self.names()?;
         let message = written(nexthop, &names)?;
-        let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(message, flags, || format!("set nexthop {}", nexthop.id))
+        self.change(message, NLM_F_CREATE | flag, || format!("set nexthop {}", nexthop.id))
     }
 
     /// Number of buckets per member of a resilient group (`ip nexthop bucket`).

@@ -50,6 +50,6 @@ pub use pending::{Test, begin_test, is_under_test};
 pub use remote::failure;
 pub use revert::{Reverted, history, plan_back, plan_of, recover, revert};
 pub use service::Plans;
-pub use standing::{is_changing, standing};
+pub use standing::{added, is_changing, standing};
 pub use target::{BeforeChanges, Begun, Event, Identity, Namespace, OnEvent, Options, Target};
 pub use verify::verify;

@@ -1,6 +1,6 @@
 //! What became of the settings of one kind on this host, for a program that keeps them as they were applied.
 
-use std::fs::File;
+use std::{collections::BTreeMap, fs::File};
 
 use clearstream_schema::plan::{JournalState, Setting};
 use rustix::{
@@ -32,6 +32,36 @@ pub fn standing(
         }));
     }
     Ok(None)
+}
+
+/// The settings of this kind that plans in effect on this host have added where nothing was, with their values. Of several
+/// plans with one setting the newest decides; one that had nothing to change there decides nothing.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn added(
+    is_such: impl Fn(&Setting) -> bool,
+    options: &Options,
+) -> Result<Vec<(Setting, String)>, PlanError> {
+    let here = options.target.identity()?;
+    let mut decided: BTreeMap<Setting, Option<String>> = BTreeMap::new();
+    for name in folder::names(&options.journals)?.into_iter().rev() {
+        let Ok(journal) = folder::open(&options.journals, &name) else { continue };
+        let is_in_effect = || {
+            let state = revert::state(&journal, &here, options);
+            matches!(state, JournalState::Applied | JournalState::Pending)
+        };
+        if !revert::is_here(&journal.head.identity, &here) || !is_in_effect() {
+            continue;
+        }
+        for change in
+            journal.head.changes.iter().filter(|change| is_such(&change.setting) && !change.was_right())
+        {
+            let value = change.new.clone().filter(|_| change.old.is_none());
+            decided.entry(change.setting.clone()).or_insert(value);
+        }
+    }
+    Ok(decided.into_iter().filter_map(|(setting, value)| Some((setting, value?))).collect())
 }
 
 /// Whether a command or a guardian changes or restores something now. Does not wait.

@@ -127,12 +127,20 @@ pub enum WatchEventKind {
         /// The deviation.
         found: String,
     },
-    /// Next hops or routes of this host are not in effect any more.
+    /// Next hops or routes of this host, or addresses that they depend on, are not in effect any more.
     Lost {
         /// Which.
         what: String,
         /// Why they are not restored at once.
         reason: String,
+    },
+    /// Another program's object is in the place of one of this host's plan. It stays there; the own one is installed when
+    /// it goes.
+    Held {
+        /// What is not installed.
+        what: String,
+        /// Owner, by its protocol, and what it has there.
+        holder: String,
     },
     /// They are again.
     Restored {
@@ -164,6 +172,7 @@ impl WatchEventKind {
             Self::Undrained { .. } => "undrained",
             Self::Repaired { .. } => "repaired",
             Self::Lost { .. } => "lost",
+            Self::Held { .. } => "held",
             Self::Restored { .. } => "restored",
             Self::Failed { .. } => "failed",
             Self::Stopped => "stopped",
@@ -327,6 +336,9 @@ pub struct PathStatus {
     pub targets: Vec<IpAddr>,
     /// What `route apply` installed for it is in effect.
     pub installed: bool,
+    /// What is not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<MissingObject>,
     /// Some remote host responds.
     #[serde(rename = "heard")]
     pub reachable: bool,
@@ -347,6 +359,17 @@ pub struct PathStatus {
     pub group: Option<GroupStatus>,
     /// The gateways, in the order of the fabric.
     pub gateways: Vec<GatewayStatus>,
+}
+
+/// An object of a plan that is not in effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct MissingObject {
+    /// Which.
+    pub what: String,
+    /// Who is in its place, by protocol, and what it has there; absent where nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<String>,
 }
 
 /// Status of the resilient group of a path.

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use clearstream_schema::routing::{
-    GroupMember, Hop, HostRouting, Nexthop, NexthopTarget, RouteAction, RouteEntry,
+    GroupMember, Hop, HostRouting, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleEntry,
 };
 
 /// The part of a host's plan that depends on the health of gateways.
@@ -17,6 +17,8 @@ pub(super) struct NextHops {
     pub(super) groups: Vec<Nexthop>,
     /// Routes through several gateways without a group, and those through one gateway.
     pub(super) routes: Vec<RouteEntry>,
+    /// Rules that lead to tables.
+    pub(super) rules: Vec<RuleEntry>,
 }
 
 /// Gateways of one path, and which of them are wanted. No address is in two paths.
@@ -44,7 +46,7 @@ impl PathMembers {
 pub(super) fn desired(plan: &HostRouting, paths: &[PathMembers]) -> NextHops {
     let gateway = |id: u32| gateway_of(plan, id);
     let out = |via: IpAddr| paths.iter().any(|path| path.is_out(via));
-    let mut wanted = NextHops::default();
+    let mut wanted = NextHops { rules: plan.rules.clone(), ..NextHops::default() };
     for nexthop in &plan.nexthops {
         let NexthopTarget::Group { members, resilient } = &nexthop.target else {
             wanted.gateways.push(nexthop.clone());

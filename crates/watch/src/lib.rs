@@ -43,6 +43,7 @@ mod unit;
 pub use bfd::BfdSource;
 pub use control::query;
 pub use error::WatchError;
+pub use kernel::AddedAddress;
 pub use run::{Standing, WatchConfig, empty_status, run};
 pub use setup::{WatchedGateway, WatchedPath, watched_paths};
 pub use unit::{command_line, unit};

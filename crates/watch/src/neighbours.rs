@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use clearstream_netlink::{NetlinkError, RouteSocket};
+use clearstream_netlink::{NeighbourChange, NetlinkError, RouteSocket};
 use clearstream_schema::watch::NeighbourState;
 
 use super::{setup::WatchedPath, sockets::LinkPlace};
@@ -56,15 +56,7 @@ impl Neighbours {
             path.mtu_bytes = carrier.map(|carrier| carrier.mtu_bytes);
             for neighbour in &mut path.gateways {
                 let entry = found.get(&(path.interface.as_str(), neighbour.address));
-                neighbour.state = match entry {
-                    Some(entry) if entry.failed => NeighbourState::Failed,
-                    Some(entry) if entry.link_address.is_some() => NeighbourState::Known,
-                    _ => NeighbourState::Unknown,
-                };
-                let octets = entry.and_then(|entry| octets(entry.link_address.as_deref()?));
-                if let Some(octets) = octets {
-                    neighbour.place.link_address = octets;
-                }
+                neighbour.note(entry.copied());
                 let Some(carrier) = carrier.filter(|carrier| carrier.running) else { continue };
                 neighbour.place.interface_index = carrier.index;
                 if entry.is_none_or(|entry| !entry.is_fixed) {
@@ -73,6 +65,24 @@ impl Neighbours {
             }
         }
         Ok(())
+    }
+
+    /// Notes what the kernel says of its neighbour table: a gateway's address may be another host's from now on. Returns
+    /// the places (path, gateway) of those concerned.
+    pub(super) fn told(&mut self, changes: &[NeighbourChange]) -> Vec<(usize, usize)> {
+        let mut concerned = Vec::new();
+        for change in changes {
+            for (index, path) in self.paths.iter_mut().enumerate() {
+                let is_here = |neighbour: &Neighbour| {
+                    neighbour.address == change.neighbour.address
+                        && neighbour.place.interface_index == change.interface_index
+                };
+                let Some(gateway) = path.gateways.iter().position(is_here) else { continue };
+                path.gateways[gateway].note(Some(&change.neighbour).filter(|_| change.is_there));
+                concerned.push((index, gateway));
+            }
+        }
+        concerned
     }
 
     /// Whether every gateway was resolved at some time, or its resolution failed.
@@ -101,6 +111,20 @@ impl Neighbours {
     /// Whether the interface to the gateways of a path carries packets.
     pub(super) fn running(&self, path: usize) -> bool {
         self.paths[path].running
+    }
+}
+
+impl Neighbour {
+    fn note(&mut self, entry: Option<&clearstream_netlink::Neighbour>) {
+        self.state = match entry {
+            Some(entry) if entry.failed => NeighbourState::Failed,
+            Some(entry) if entry.link_address.is_some() => NeighbourState::Known,
+            _ => NeighbourState::Unknown,
+        };
+        let octets = entry.and_then(|entry| octets(entry.link_address.as_deref()?));
+        if let Some(octets) = octets {
+            self.place.link_address = octets;
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub struct WatchedPath {
     pub remote_prefixes: Vec<Prefix>,
     /// Remote hosts to probe, in an order that differs from host to host.
     pub candidates: Vec<IpAddr>,
-    /// Time between rounds while nothing fails.
+    /// Time between rounds that the load on the fabric allows.
     pub steady: Duration,
     /// MTU of its networks in the fabric, bytes of layer 3, whichever is less; absent where the fabric names none.
     pub mtu_bytes: Option<u32>,

@@ -2,7 +2,7 @@
 
 use clearstream_dashboard::{StateRow, StateTable};
 use clearstream_schema::watch::{
-    GatewayStatus, PathStatus, TargetReason, WatchEvent, WatchEventKind, WatchStatus,
+    GatewayStatus, MissingObject, PathStatus, TargetReason, WatchEvent, WatchEventKind, WatchStatus,
 };
 
 use super::{
@@ -59,6 +59,11 @@ pub fn event_text(event: &WatchEventKind) -> String {
             format!("next hops were changed by another program and repaired: {found}")
         }
         WatchEventKind::Lost { what, reason } => format!("not in effect any more: {what}; {reason}"),
+        WatchEventKind::Held { what, holder } => {
+            format!(
+                "{what} is not installed: held by {holder}, which is left alone; it is installed when that goes"
+            )
+        }
         WatchEventKind::Restored { what } => format!("restored: {what}"),
         WatchEventKind::Failed { message } => message.clone(),
         WatchEventKind::Stopped => "stopped; the routes stay as they are".to_owned(),
@@ -76,6 +81,9 @@ fn path_text(path: &PathStatus) -> String {
         targets.join(", ")
     )
 }
+
+/// Objects named where some are not installed; further ones are counted.
+const MISSING_NAMED: usize = 3;
 
 /// Columns of a table of gateways.
 const GATEWAY_HEAD: [&str; 10] = [
@@ -151,7 +159,7 @@ pub fn tables(status: &WatchStatus) -> Vec<StateTable> {
 fn remarks(path: &PathStatus) -> String {
     let mut text = String::new();
     if !path.installed {
-        text.push_str("; its routes are not installed");
+        text.push_str(&format!("; not installed: {}", missing(&path.missing)));
     }
     if !path.reachable {
         text.push_str("; no remote host responds");
@@ -175,6 +183,21 @@ fn remarks(path: &PathStatus) -> String {
         }
     }
     text
+}
+
+/// Objects that are not in effect, with who holds their places.
+fn missing(missing: &[MissingObject]) -> String {
+    let text = |missing: &MissingObject| match &missing.holder {
+        Some(holder) => format!("{}, held by {holder}", missing.what),
+        None => missing.what.clone(),
+    };
+    // What others hold is for an operator to decide.
+    let (held, gone): (Vec<_>, Vec<_>) = missing.iter().partition(|missing| missing.holder.is_some());
+    let named: Vec<String> = held.into_iter().chain(gone).take(MISSING_NAMED).map(text).collect();
+    match missing.len().saturating_sub(MISSING_NAMED) {
+        0 => named.join("; "),
+        more => format!("{}; and {more} more", named.join("; ")),
+    }
 }
 
 fn row(path: &PathStatus, gateway: &GatewayStatus) -> Vec<String> {

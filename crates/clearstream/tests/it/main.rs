@@ -51,6 +51,7 @@ mod rights;
 mod robustness;
 mod route_flaps;
 mod route_lint;
+mod route_owners;
 mod route_plan;
 mod route_render;
 mod route_watch;

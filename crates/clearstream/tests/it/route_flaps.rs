@@ -96,6 +96,17 @@ fn root_a_watch_restores_whatever_takes_its_routes_once_and_not_what_is_reverted
             health["ways"][0]["installed"] == true
         });
     }
+    // The address is named with what depends on it.
+    for event in ["lost", "restored"] {
+        let is_named =
+            |event: &Value| event["what"].as_str().unwrap().contains("address 10.100.0.1 of compute0");
+        assert_eq!(
+            watch.of(event).iter().filter(|event| is_named(event)).count(),
+            1,
+            "{:?}",
+            watch.of(event)
+        );
+    }
     let before = events(&watch).0;
     loses_carrier(&fabric);
     eventually(Duration::from_secs(5), "the routes are back", || is_whole(&fabric));

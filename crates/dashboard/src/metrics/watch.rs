@@ -60,10 +60,18 @@ fn of_watch(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::R
 
 fn of_paths(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::Result {
     type Value = fn(&PathStatus) -> f64;
-    let rows: [(Family, Value); 6] = [
+    let rows: [(Family, Value); 7] = [
         (Family("installed", Gauge, "1 while what `route apply` installed is in effect."), |path| {
             f64::from(u8::from(path.installed))
         }),
+        (
+            Family(
+                "held",
+                Gauge,
+                "Objects that are not installed because another program's are in their places.",
+            ),
+            |path| path.missing.iter().filter(|missing| missing.holder.is_some()).count() as f64,
+        ),
         (Family("heard", Gauge, "1 while some remote host responds."), |path| {
             f64::from(u8::from(path.reachable))
         }),
@@ -154,7 +162,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use clearstream_schema::watch::{
-        Family, GatewayCounts, NeighbourState, NetworkPath, OutReason, WATCH_STATUS_SCHEMA,
+        Family, GatewayCounts, MissingObject, NeighbourState, NetworkPath, OutReason, WATCH_STATUS_SCHEMA,
     };
 
     use super::*;
@@ -190,6 +198,10 @@ mod tests {
                 interval_ns: 20_000_000,
                 targets: vec!["10.10.0.201".parse().unwrap()],
                 installed: true,
+                missing: vec![MissingObject {
+                    what: "route 10.10.0.0/24".to_owned(),
+                    holder: Some("proto boot (via 10.100.0.91)".to_owned()),
+                }],
                 reachable: true,
                 tcp_reachable: Some(true),
                 tcp_target_count: 2,
@@ -233,6 +245,7 @@ for family in text_string_to_metric_families(response.read().decode()):
             "clearstream_watch_gateway_round_trip_seconds|None|gw1|0.00025",
             "clearstream_watch_gateways_used|None|None|1.0",
             "clearstream_watch_tcp_targets|None|None|2.0",
+            "clearstream_watch_held|None|None|1.0",
             "clearstream_watch_large_targets|None|None|1.0",
             "clearstream_watch_gateway_loss_ratio|None|gw1|0.125",
             "clearstream_watch_gateway_buckets|None|gw1|60.0",

@@ -15,6 +15,8 @@ pub(crate) struct PathSetup {
     pub(crate) candidate_count: usize,
     /// Time between rounds while nothing fails.
     pub(crate) steady: Duration,
+    /// The same while a gateway is out and may return: as short as the load on the fabric allows.
+    pub(crate) brisk: Duration,
 }
 
 /// Origin of a probe reply.

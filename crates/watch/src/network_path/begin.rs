@@ -31,17 +31,19 @@ enum Confirming {
 }
 
 impl PathHealth {
-    /// Sends the probes of a round. While a gateway is suspect, rounds use the
-    /// shorter interval; where that exceeds the steady rate, they go through the
-    /// suspects and one gateway that responds only.
+    /// Sends the probes of a round. While a gateway is suspect, or its reply is overdue, rounds use the shorter interval;
+    /// where the load on the fabric does not allow that to all of them, they go through those gateways and one that
+    /// responds only.
     pub(super) fn begin(&mut self, now: Duration, actions: &mut Vec<PathAction>) {
         let turn = self.turn;
         self.turn += 1;
         let quick = self.settings.interval.to_std();
-        let suspects: Vec<bool> =
-            self.gateways.iter().map(|gateway| gateway.member && gateway.is_suspect()).collect();
-        let hurry = suspects.contains(&true) && self.steady > quick;
-        let reference = hurry.then(|| self.references(turn).next()).flatten();
+        let suspects: Vec<bool> = (self.gateways.iter().enumerate())
+            .map(|(index, gateway)| gateway.member && (gateway.is_suspect() || self.is_overdue(now, index)))
+            .collect();
+        let is_restless = suspects.contains(&true);
+        let hurry = is_restless && self.brisk > quick;
+        let reference = hurry.then(|| self.references(turn).find(|gateway| !suspects[*gateway])).flatten();
         let (place, kind) = match self.confirmation() {
             Some(found) => found,
             None => {
@@ -56,7 +58,13 @@ impl PathHealth {
         if !hurry && self.targets.iter().any(|target| target.echo) {
             self.ask(now, actions);
         }
-        let wait = if hurry { quick } else { self.steady };
+        let may_return = |gateway: &GatewayHealth| !gateway.member && !gateway.drained;
+        let wait = match is_restless {
+            true => quick,
+            false if self.gateways.iter().any(may_return) => self.brisk,
+            false => self.steady,
+        };
+        self.look_at = (wait > quick).then_some(now + quick);
         // After a pause of the program, rounds continue from now, without a burst.
         self.next_at = (self.next_at + wait).max(now + wait / 2);
     }

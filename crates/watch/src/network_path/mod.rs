@@ -62,6 +62,7 @@ struct Round {
 pub(super) struct PathHealth {
     pub(super) gateways: Vec<GatewayHealth>,
     pub(super) steady: Duration,
+    brisk: Duration,
     pub(super) reachable: bool,
     targets: Vec<Target>,
     search: Search,
@@ -77,6 +78,8 @@ pub(super) struct PathHealth {
     /// Something has changed since the last decision.
     has_changed: bool,
     next_at: Duration,
+    /// When the last round is looked at, before its timeout.
+    look_at: Option<Duration>,
     silent_rounds: u32,
     first_failure: Vec<Option<Duration>>,
     reported_last: Option<usize>,
@@ -90,6 +93,7 @@ impl PathHealth {
         Self {
             gateways: setup.members.iter().map(|member| GatewayHealth::new(*member)).collect(),
             steady: setup.steady.max(settings.interval.to_std()),
+            brisk: setup.brisk.max(settings.interval.to_std()),
             reachable: true,
             targets: (0..active).map(|place| Target::new(place, place as u64)).collect(),
             search: Search::among(active..setup.candidate_count),
@@ -101,6 +105,7 @@ impl PathHealth {
             large_every: None,
             has_changed: true,
             next_at: start,
+            look_at: None,
             silent_rounds: 0,
             first_failure: vec![None; setup.members.len()],
             reported_last: None,
@@ -130,7 +135,7 @@ impl PathHealth {
     pub(super) fn next_wake(&self) -> Duration {
         let timeout = self.settings.timeout.to_std();
         let oldest = self.rounds.front().map(|round| round.sent + timeout);
-        oldest.map_or(self.next_at, |oldest| oldest.min(self.next_at))
+        [oldest, self.look_at].into_iter().flatten().fold(self.next_at, Duration::min)
     }
 
     /// Ends rounds that timed out and begins one that is due. Every reply received
@@ -144,10 +149,29 @@ impl PathHealth {
             }
         }
         self.settle(now, &mut actions);
+        if self.look_at.is_some_and(|at| now >= at) {
+            self.look_at = None;
+            if self.gateways.iter().enumerate().any(|(gateway, _)| self.is_overdue(now, gateway)) {
+                self.next_at = self.next_at.min(now);
+            }
+        }
         if now >= self.next_at && !self.targets.is_empty() {
             self.begin(now, &mut actions);
         }
         actions
+    }
+
+    /// A member has not replied to a round that others have replied to, after the time between quick rounds. No loss yet:
+    /// but if it is one, the rounds that confirm it have begun before the timeout says so.
+    fn is_overdue(&self, now: Duration, gateway: usize) -> bool {
+        let quick = self.settings.interval.to_std();
+        let is_overdue = |round: &Round| {
+            matches!(round.aim, Aim::Target(_))
+                && now >= round.sent + quick
+                && round.slots[gateway] == Slot::Waiting
+                && round.slots.iter().any(|slot| matches!(slot, Slot::Replied(_)))
+        };
+        self.gateways[gateway].member && self.rounds.iter().any(is_overdue)
     }
 
     /// Processes a reply. One to a round that has ended is a late reply.

@@ -45,7 +45,7 @@ impl PathHealth {
         self.reported_last = kept;
         for (gateway, fault) in faults.into_iter().enumerate() {
             let Some(reason) = fault.filter(|reason| !spared.contains(reason)) else { continue };
-            self.gateways[gateway].leave(now, reason, self.steady, &self.settings);
+            self.gateways[gateway].leave(now, reason, self.brisk, &self.settings);
             let since = self.first_failure[gateway].take();
             actions.push(PathAction::Out { gateway, reason, since });
         }

@@ -3,12 +3,12 @@
 use std::{sync::PoisonError, time::Duration};
 
 use clearstream_schema::watch::{
-    GatewayStatus, OutReason, PathStatus, WATCH_EVENT_SCHEMA, WATCH_STATUS_SCHEMA, WatchEvent,
+    GatewayStatus, MissingObject, OutReason, PathStatus, WATCH_EVENT_SCHEMA, WATCH_STATUS_SCHEMA, WatchEvent,
     WatchEventKind, WatchStatus,
 };
 
 use super::{Watch, balance::Group};
-use crate::{network_path::PathAction, setup::WatchedPath};
+use crate::{kernel::Missing, network_path::PathAction, setup::WatchedPath};
 
 impl Watch<'_> {
     pub(super) fn event_kind(
@@ -48,6 +48,7 @@ impl Watch<'_> {
         match &event {
             WatchEventKind::Failed { message } => tracing::error!(message, "watch"),
             WatchEventKind::Lost { what, reason } => tracing::error!(what, reason, "watch"),
+            WatchEventKind::Held { what, holder } => tracing::error!(what, holder, "watch"),
             event => tracing::info!(event = event.name(), gateway = event.changed_gateway(), "watch"),
         }
         (self.on_event)(&WatchEvent {
@@ -62,11 +63,10 @@ impl Watch<'_> {
     /// `6 of 6 gateways to storage IPv4`.
     pub(super) fn summary(&self) -> String {
         let text = |(index, path): (usize, &WatchedPath)| {
-            let used = self.health[index].members().iter().filter(|member| **member).count();
-            match self.is_installed(index) {
-                true => format!("{used} of {} gateways to {}", path.gateways.len(), path.id),
-                false => format!("no gateways to {}: its routes are not installed", path.id),
-            }
+            let members = self.health[index].members().into_iter().enumerate();
+            let used = members.filter(|(gateway, member)| *member && self.is_led_to(index, *gateway)).count();
+            let remark = if self.is_installed(index) { "" } else { " (not all of its routes are installed)" };
+            format!("{used} of {} gateways to {}{remark}", path.gateways.len(), path.id)
         };
         self.config.paths.iter().enumerate().map(text).collect::<Vec<_>>().join(", ")
     }
@@ -80,6 +80,7 @@ impl Watch<'_> {
                     interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
                     targets: self.health[index].targets().map(|target| path.candidates[target]).collect(),
                     installed: self.is_installed(index),
+                    missing: self.missing_of(index).map(missing_status).collect(),
                     reachable: self.health[index].reachable,
                     tcp_reachable: Some(responding.tcp() > 0),
                     tcp_target_count: responding.tcp() as u32,
@@ -97,12 +98,11 @@ impl Watch<'_> {
     }
 
     fn gateway_statuses(&self, index: usize, path: &WatchedPath) -> Vec<GatewayStatus> {
-        let is_installed = self.is_installed(index);
         (path.gateways.iter().zip(&self.health[index].gateways).enumerate())
             .map(|(gateway, (at, health))| GatewayStatus {
                 name: at.name.clone(),
                 address: at.local_address,
-                used: health.member && is_installed,
+                used: health.member && self.is_led_to(index, gateway),
                 drained: health.drained,
                 reason: health.reason,
                 neighbour: health.neighbour,
@@ -114,6 +114,10 @@ impl Watch<'_> {
             })
             .collect()
     }
+}
+
+fn missing_status(missing: &Missing) -> MissingObject {
+    MissingObject { what: missing.name.clone(), holder: missing.why.holder().map(str::to_owned) }
 }
 
 /// Status before the first check.

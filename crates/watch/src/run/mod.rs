@@ -38,7 +38,7 @@ use super::{
     control::{Control, PendingRequest},
     desired::{PathMembers, desired},
     drained::DrainedList,
-    kernel::{KernelRoutes, Missing},
+    kernel::{AddedAddress, KernelRoutes, Missing},
     neighbours::Neighbours,
     network_path::{PathAction, PathHealth, PathSetup},
     packet::fabric_number,
@@ -46,6 +46,9 @@ use super::{
     sockets::{Received, Sockets},
 };
 
+/// Times the interval between rounds while all gateways respond: half of the probes, and a gateway's death is found a few
+/// milliseconds later, since an overdue reply begins the rounds that confirm it.
+const REST: u32 = 2;
 /// Interval between checks of links, neighbours, sessions and effective next hops.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// The same while a gateway's link address is unknown.
@@ -82,6 +85,8 @@ pub struct WatchConfig {
     pub state: PathBuf,
     /// What became of the plan that installed the routes.
     pub standing: fn() -> Standing,
+    /// The addresses that plans in effect have added.
+    pub added: fn() -> Vec<AddedAddress>,
 }
 
 /// What became of the plan that installed a host's routes.
@@ -152,8 +157,11 @@ struct Watch<'a> {
     foreign: Changes,
     /// The kernel rejected the last change of next hops.
     unsettled: bool,
-    /// What is not there of what was installed.
+    /// What is not in effect of what was installed, addresses included.
     missing: Vec<Missing>,
+    /// Of the addresses: those that are not there, and those that are again.
+    lost_addresses: Vec<Missing>,
+    restored_addresses: Vec<String>,
     problems: Problems,
     received: Vec<Received>,
     /// Probes of others that were replied to.
@@ -169,10 +177,11 @@ impl<'a> Watch<'a> {
         let mut kernel = KernelRoutes::open()?;
         let all: Vec<PathMembers> = config.paths.iter().map(|path| members(path, None)).collect();
         let plan = desired(&config.routing, &all);
-        let present = match kernel.present(&plan, &config.routing)? {
+        let standing = (config.standing)();
+        let present = match kernel.present(&plan, &config.routing, standing == Standing::Unknown)? {
             Some(present) => present,
             // Taken away before this watch began: the first check restores it.
-            None if (config.standing)() == Standing::Applied => Vec::new(),
+            None if standing == Standing::Applied => Vec::new(),
             None => return Err(WatchError::NotApplied),
         };
         let mut families: Vec<bool> = config.paths.iter().map(|path| path.address.is_ipv6()).collect();
@@ -216,6 +225,8 @@ impl<'a> Watch<'a> {
             foreign: Changes::open()?,
             unsettled: false,
             missing: Vec::new(),
+            lost_addresses: Vec::new(),
+            restored_addresses: Vec::new(),
             problems: Problems::default(),
             received: Vec::new(),
             served_count: 0,
@@ -307,7 +318,7 @@ impl<'a> Watch<'a> {
             // The client may have disconnected.
             let _ = pending.reply.send(reply);
         }
-        if is_told_of_changes && self.foreign.take() {
+        if is_told_of_changes && self.take_told() {
             let soon = self.housekept_at + FOREIGN_INTERVAL;
             self.housekeeping_at = self.housekeeping_at.min(soon);
         }
@@ -365,6 +376,7 @@ impl<'a> Watch<'a> {
             }
         }
         self.carry_out(actions);
+        self.check_addresses();
         let repaired = self.apply();
         if !repaired.is_empty() {
             self.shared.lock().unwrap_or_else(PoisonError::into_inner).repair_count += 1;
@@ -380,9 +392,18 @@ impl<'a> Watch<'a> {
         self.publish();
         self.feed_watchdog();
         // What the kernel says of the changes that were just made.
-        self.foreign.take();
+        self.take_told();
         let wait = if self.neighbours.all_known() { HOUSEKEEPING } else { HURRIED_HOUSEKEEPING };
         self.housekeeping_at = self.now() + wait;
+    }
+
+    /// Takes what the kernel says of changes: neighbours at once; returns whether something else is to be read.
+    fn take_told(&mut self) -> bool {
+        let told = self.foreign.take();
+        for (path, gateway) in self.neighbours.told(&told.neighbours) {
+            self.health[path].neighbour(gateway, self.neighbours.state(path, gateway));
+        }
+        told.others
     }
 
     fn feed_watchdog(&mut self) {
@@ -412,6 +433,7 @@ fn path_health(path: &WatchedPath, present: &[IpAddr], settings: WatchSettings) 
     let found: Vec<bool> =
         path.gateways.iter().map(|gateway| present.contains(&gateway.local_address)).collect();
     let members = if found.contains(&true) { found } else { vec![true; path.gateways.len()] };
-    let setup = PathSetup { members, candidate_count: path.candidates.len(), steady: path.steady };
+    let steady = path.steady.max(settings.interval.to_std() * REST);
+    let setup = PathSetup { members, candidate_count: path.candidates.len(), steady, brisk: path.steady };
     PathHealth::new(&setup, settings, Duration::ZERO)
 }

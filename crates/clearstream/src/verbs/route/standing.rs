@@ -1,8 +1,8 @@
 //! What became of this host's routes, by the journals of plans.
 
-use clearstream_plan::{Options, PlanError, is_changing, standing};
-use clearstream_schema::plan::{JournalState, Setting};
-use clearstream_watch::Standing;
+use clearstream_plan::{Options, PlanError, added, is_changing, standing};
+use clearstream_schema::plan::{JournalState, Setting, Value};
+use clearstream_watch::{AddedAddress, Standing};
 
 /// State of the newest plan of routes here.
 pub(super) fn of_routes(options: &Options) -> Result<Option<JournalState>, PlanError> {
@@ -22,4 +22,20 @@ pub(super) fn of_watch() -> Standing {
         }
         Ok(Some(JournalState::Gone | JournalState::Unreadable) | None) | Err(_) => Standing::Unknown,
     }
+}
+
+/// The addresses that plans have added and not taken away since; none while one is being changed.
+pub(super) fn added_addresses() -> Vec<AddedAddress> {
+    let Ok(options) = Options::live() else { return Vec::new() };
+    if is_changing(&options) {
+        return Vec::new();
+    }
+    let found = added(|setting| matches!(setting, Setting::Address { .. }), &options).unwrap_or_default();
+    let address = |(setting, text): (Setting, String)| match (Value::of(&setting, &text).ok()?, setting) {
+        (Value::Address(value), Setting::Address { interface, prefix }) => {
+            Some(AddedAddress { interface, prefix, protocol: value.protocol })
+        }
+        _ => None,
+    };
+    found.into_iter().filter_map(address).collect()
 }

@@ -18,7 +18,11 @@ use clearstream_route::{
 use clearstream_schema::watch::WatchEventKind;
 use clearstream_watch::{self as watch, BfdSource, WatchConfig};
 
-use super::{here::own_id, printer::Events, standing::of_watch};
+use super::{
+    here::own_id,
+    printer::Events,
+    standing::{added_addresses, of_watch},
+};
 use crate::{
     exit::CommandError,
     interrupt,
@@ -102,6 +106,7 @@ impl WatchArgs {
                         | WatchEventKind::KeptLast { .. }
                         | WatchEventKind::Silent { .. }
                         | WatchEventKind::Lost { .. }
+                        | WatchEventKind::Held { .. }
                         | WatchEventKind::Failed { .. }
                 );
                 page.publish_event(&event.time, &text_of::event_text(&event.event), is_fault);
@@ -141,6 +146,7 @@ impl WatchArgs {
             watchdog: sd_notify::watchdog_enabled(),
             state: self.state.clone(),
             standing: of_watch,
+            added: added_addresses,
         }
     }
 
