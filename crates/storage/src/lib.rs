@@ -5,6 +5,7 @@
 
 mod agent;
 pub mod calls;
+mod clock;
 mod collective;
 mod controller;
 mod folder;

@@ -4,7 +4,7 @@
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ClientCache, StorageLatency, StorageStatistics};
+use super::{ClientCache, RankSpan, StorageClock, StorageLatency, StorageStatistics};
 use crate::{
     ByteCount, TimeSpan,
     flow::Notice,
@@ -211,8 +211,10 @@ pub struct MetadataPhase {
     pub operation: MetadataOperation,
     /// Operations that were done.
     pub operation_count: u64,
-    /// From the first start to the last end over the ranks.
+    /// From the first begin to the last end over the ranks that have items.
     pub total_ns: u64,
+    /// What joined the ranks' clocks.
+    pub clock: StorageClock,
     /// Operations by that time.
     pub operations_per_second: f64,
     /// Latency of the operations.
@@ -223,6 +225,8 @@ pub struct MetadataPhase {
     pub client_cache: Option<ClientCache>,
     /// Operations of each rank.
     pub rank_counts: Vec<u64>,
+    /// When each rank worked.
+    pub rank_spans: Vec<RankSpan>,
 }
 
 /// Rate of an operation over all iterations.

@@ -238,6 +238,37 @@ impl StorageStatistics {
     }
 }
 
+/// When a rank worked in a phase, after the first rank's begin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RankSpan {
+    /// Its begin; that of the first rank is 0.
+    pub begin_ns: u64,
+    /// Its end.
+    pub end_ns: u64,
+}
+
+/// How the times of several ranks were brought onto one clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StorageClock {
+    /// What was done for it.
+    pub method: ClockMethod,
+    /// Maximum error of the phase's time that comes of it.
+    pub uncertainty_ns: u64,
+}
+
+/// What joins the clocks of ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockMethod {
+    /// All ranks have the same one: threads, or processes of one kernel.
+    #[default]
+    OneClock,
+    /// Clocks of several hosts, joined by offsets that were measured before and after the phase.
+    JoinedClocks,
+    /// Rank 0's clock, from before the barrier that begins the phase to behind the one that ends it.
+    Barriers,
+}
+
 /// Where what was read, or found by stat, can have come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

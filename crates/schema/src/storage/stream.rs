@@ -4,7 +4,7 @@ use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{StorageLatency, StorageStatistics, StreamConfig};
+use super::{RankSpan, StorageClock, StorageLatency, StorageStatistics, StreamConfig};
 use crate::{
     flow::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
@@ -46,6 +46,8 @@ pub struct StreamRank {
     pub transfer_ns: u64,
     /// Time to close the file.
     pub close_ns: u64,
+    /// From before its open to behind its close.
+    pub span: RankSpan,
 }
 
 /// One phase of an iteration.
@@ -59,8 +61,10 @@ pub struct StreamPoint {
     pub bytes: u64,
     /// Transfers of all ranks.
     pub operation_count: u64,
-    /// From the begin of the phase to the end of the last rank: open, transfers, fsync and close.
+    /// From the first rank's begin to the last one's end: open, transfers, fsync and close.
     pub total_ns: u64,
+    /// What joined the ranks' clocks.
+    pub clock: StorageClock,
     /// Bits of `bytes` per second of `total_ns`.
     pub bandwidth_bps: f64,
     /// Transfers per second of `total_ns`.

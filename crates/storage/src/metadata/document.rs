@@ -9,7 +9,7 @@ use clearstream_schema::{
 };
 
 use super::{phase, tree::Tree};
-use crate::StorageError;
+use crate::{StorageError, clock::late_rank};
 
 /// What a document has beside the phases.
 pub(super) struct Facts {
@@ -102,5 +102,15 @@ fn notices(
     if complete && config.stonewall.is_some() && phases.iter().any(is_short) {
         add("stonewall", "the stonewall ended creation: later phases are of the items that there were");
     }
+    let named = phases.iter().map(|phase| {
+        let name = format!(
+            "{} of the {} in iteration {}",
+            phase.operation.name(),
+            phase.kind.name(),
+            phase.iteration
+        );
+        (name, phase.total_ns, phase.rank_spans.clone())
+    });
+    notices.extend(late_rank(named));
     notices
 }

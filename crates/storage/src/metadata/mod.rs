@@ -18,7 +18,7 @@ use std::{
     path::Path,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::AtomicBool,
     },
     time::Duration,
 };
@@ -33,7 +33,6 @@ use clearstream_schema::{
         metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, StorageMetadata},
     },
 };
-use quanta::Instant;
 use serde::{Deserialize, Serialize};
 
 use agreement::{Next, agreed, agreement};
@@ -48,6 +47,7 @@ pub use workload::StorageMetadataWorkload;
 use crate::{
     StorageError,
     calls::{Benchmark, Measured, StorageEnded},
+    clock::{Clocks, Spans},
     collective::{gather, share},
     controller::{Driven, drive},
     folder::{Folder, clear_left_over},
@@ -61,26 +61,6 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// Maximum number of ranks of one process.
 const TASKS_MAX: u32 = 1024;
-
-/// What ends a run, and the clock of its ranks.
-#[derive(Debug, Clone, Copy)]
-struct Control<'a> {
-    /// Origin of times, of all ranks.
-    origin: Instant,
-    stop: &'a AtomicBool,
-}
-
-impl Control<'_> {
-    /// Whether the run has to end.
-    fn is_over(&self) -> bool {
-        self.stop.load(Relaxed)
-    }
-
-    /// Time since the origin.
-    fn at(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.origin).as_nanos()).unwrap_or(u64::MAX)
-    }
-}
 
 /// Runs it at an agent. When `stop` is set or `timeout` is over, the phases are those until then.
 ///
@@ -144,7 +124,6 @@ pub(crate) fn run_threads(
     guard: &mut Guard,
     on_phase: &(impl Fn(&MetadataPhase) + Sync),
 ) -> StorageEnded {
-    let control = Control { origin: Instant::now(), stop };
     // The folder is the same one for all threads: rank 0, which makes it, is the first to come here.
     let guard = Mutex::new(Some(guard));
     let results = threads(config.tasks as usize, |world| {
@@ -152,7 +131,7 @@ pub(crate) fn run_threads(
             let first = guard.lock().unwrap_or_else(PoisonError::into_inner).take();
             first.into_iter().for_each(|guard| watched(folder, guard));
         };
-        measure(world, config, control, &watch, on_phase)
+        measure(world, config, stop, &watch, on_phase)
     });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
     StorageEnded { failure: first.err().map(|error| error.failure()), remains: None }
@@ -227,12 +206,11 @@ pub fn run_rank(
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
     let config = MetadataConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
-    let control = Control { origin: Instant::now(), stop };
     let guard = RefCell::new(guard);
     let measured = RefCell::new((Vec::new(), on_phase));
     let watch = |folder: &Folder| watched(folder, &mut guard.borrow_mut());
     let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
-    let ended = measure(world, &config, control, &watch, &|phase| {
+    let ended = measure(world, &config, stop, &watch, &|phase| {
         let (phases, on_phase) = &mut *measured.borrow_mut();
         on_phase(phase);
         phases.push(phase.clone());
@@ -261,7 +239,7 @@ struct Ended {
 fn measure(
     world: &mut dyn World,
     config: &MetadataConfig,
-    control: Control<'_>,
+    stop: &AtomicBool,
     watch: &dyn Fn(&Folder),
     on_phase: &dyn Fn(&MetadataPhase),
 ) -> Result<Option<Ended>, MetadataError> {
@@ -280,10 +258,12 @@ fn measure(
     }
     agreement(world, entered.as_ref().err().cloned())?;
     let Ok(folder) = entered else { return Ok(None) };
+    let clocks = Clocks::join(world)?;
     let mut run = Run {
         world,
         config,
-        control,
+        stop,
+        clocks,
         folder: &folder,
         prepared: &prepared,
         on_phase,
@@ -315,7 +295,8 @@ fn prepare(
 struct Run<'a, 'w> {
     world: &'a mut (dyn World + 'w),
     config: &'a MetadataConfig,
-    control: Control<'a>,
+    stop: &'a AtomicBool,
+    clocks: Clocks,
     folder: &'a Items,
     prepared: &'a Prepared,
     on_phase: &'a dyn Fn(&MetadataPhase),
@@ -388,28 +369,28 @@ impl Run<'_, '_> {
         let task = Task {
             config: self.config,
             tree: self.prepared.tree,
-            control: self.control,
+            stop: self.stop,
             iteration: self.iteration,
             kind,
             operation,
             owner,
             limit,
         };
-        let own = phase::run(self.world, self.folder, task)?;
+        let (own, spans) = phase::run(self.world, &self.clocks, self.folder, task)?;
         if operation == MetadataOperation::Create {
             self.made[kind as usize] = (own.operations + 1).min(limit);
         }
         let ranks = gather(self.world, &own)?;
-        let next = (self.world.rank() == 0).then(|| self.collect(task, &ranks));
+        let next = spans.map(|spans| self.collect(task, &ranks, spans));
         share(self.world, next.as_ref())?.value()
     }
 
-    fn collect(&mut self, task: Task<'_>, ranks: &[RankPhase]) -> Next<Vec<u64>> {
+    fn collect(&mut self, task: Task<'_>, ranks: &[RankPhase], spans: Spans) -> Next<Vec<u64>> {
         let failures: Vec<_> = ranks.iter().map(|rank| rank.failure.clone()).collect();
         if let Next::Failed(message) = agreed(&failures) {
             return Next::Failed(message);
         }
-        let mut phase = phase::figures(task, ranks);
+        let mut phase = phase::figures(task, ranks, spans);
         if matches!(task.operation, MetadataOperation::Stat | MetadataOperation::Read) {
             let is_memory = self.prepared.is_memory;
             phase.client_cache = Some(if is_memory { ClientCache::Memory } else { ClientCache::Possible });

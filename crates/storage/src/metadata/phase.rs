@@ -1,6 +1,10 @@
 //! One rank's part of one phase, and the figures of all ranks.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
 
 use clearstream_ranks::World;
 use clearstream_schema::{
@@ -14,18 +18,21 @@ use quanta::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Control, MetadataError, file_error,
+    MetadataError, file_error,
     folder::{Items, RENAMED},
     tree::Tree,
 };
-use crate::latency::{Latency, LatencyCounts};
+use crate::{
+    clock::{self, Clocks, Spans, Times},
+    latency::{Latency, LatencyCounts},
+};
 
 /// What a phase is to do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) config: &'a MetadataConfig,
     pub(super) tree: Tree,
-    pub(super) control: Control<'a>,
+    pub(super) stop: &'a AtomicBool,
     pub(super) iteration: u32,
     pub(super) kind: MetadataKind,
     pub(super) operation: MetadataOperation,
@@ -35,11 +42,9 @@ pub(super) struct Task<'a> {
     pub(super) limit: u64,
 }
 
-/// Result of a phase at one rank. Times are those of [`Control::origin`].
+/// Result of a phase at one rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct RankPhase {
-    start: u64,
-    end: u64,
     pub(super) operations: u64,
     latency: LatencyCounts,
     pub(super) failure: Option<Failure>,
@@ -47,9 +52,14 @@ pub(super) struct RankPhase {
     pub(super) is_over: bool,
 }
 
-/// Runs it; all ranks call it together.
-pub(super) fn run(world: &mut dyn World, folder: &Items, task: Task<'_>) -> Result<RankPhase, MetadataError> {
-    let Task { config, control, kind, operation, .. } = task;
+/// Runs it; all ranks call it together. When they worked is known at rank 0.
+pub(super) fn run(
+    world: &mut dyn World,
+    clocks: &Clocks,
+    folder: &Items,
+    task: Task<'_>,
+) -> Result<(RankPhase, Option<Spans>), MetadataError> {
+    let Task { config, kind, operation, .. } = task;
     let bytes = match operation {
         MetadataOperation::Create => config.write_bytes.0,
         _ => config.read_bytes.0,
@@ -63,13 +73,14 @@ pub(super) fn run(world: &mut dyn World, folder: &Items, task: Task<'_>) -> Resu
         Failure::of_file(&format!("hold {bytes} bytes of an item"), &error)
     });
     let mut result = RankPhase { failure, ..RankPhase::default() };
-    world.barrier()?;
-    let start = Instant::now();
+    let is_over = || task.stop.load(Relaxed);
+    let begun = clocks.begin(world)?;
+    let (begin, start) = (clock::now(), Instant::now());
     let stonewall = config.stonewall.filter(|_| operation == MetadataOperation::Create);
     let stonewall = stonewall.filter(|_| kind != MetadataKind::Tree).map(|time| start + time.to_std());
     let mut now = start;
     while result.operations < task.limit && result.failure.is_none() {
-        if stonewall.is_some_and(|end| now >= end) || control.is_over() {
+        if stonewall.is_some_and(|end| now >= end) || is_over() {
             break;
         }
         let name = name(task, result.operations);
@@ -88,14 +99,15 @@ pub(super) fn run(world: &mut dyn World, folder: &Items, task: Task<'_>) -> Resu
         latency.add((now - before).max(Duration::from_nanos(1)));
         result.operations += 1;
     }
+    let times = Times { begin, end: clock::now() };
+    let spans = clocks.end(world, &begun, (result.operations > 0).then_some(times))?;
     // A folder that is out of reach was measured by its descriptor alone.
     result.failure = result
         .failure
         .or_else(|| folder.missing().map(|message| Failure { kind: FailureKind::File, message }));
-    (result.start, result.end) = (control.at(start), control.at(now));
-    result.is_over = control.is_over();
+    result.is_over = is_over();
     result.latency = latency.counts();
-    Ok(result)
+    Ok((result, spans))
 }
 
 fn name(task: Task<'_>, number: u64) -> String {
@@ -114,22 +126,21 @@ fn name(task: Task<'_>, number: u64) -> String {
 }
 
 /// Figures of all ranks.
-pub(super) fn figures(task: Task<'_>, ranks: &[RankPhase]) -> MetadataPhase {
+pub(super) fn figures(task: Task<'_>, ranks: &[RankPhase], spans: Spans) -> MetadataPhase {
     let operation_count = ranks.iter().map(|rank| rank.operations).sum();
-    // Ranks without work have no part in the time.
-    let working = || ranks.iter().filter(|rank| rank.operations > 0);
-    let start = working().map(|rank| rank.start).min().unwrap_or(0);
-    let total_ns = working().map(|rank| rank.end).max().unwrap_or(0).saturating_sub(start);
+    let total_ns = spans.total_ns;
     MetadataPhase {
         iteration: task.iteration,
         kind: task.kind,
         operation: task.operation,
         operation_count,
         total_ns,
+        clock: spans.clock,
         operations_per_second: operation_count as f64 * 1e9 / total_ns.max(1) as f64,
         latency: Latency::of(ranks.iter().map(|rank| &rank.latency)),
         client_cache: None,
         rank_counts: ranks.iter().map(|rank| rank.operations).collect(),
+        rank_spans: spans.ranks,
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 use clearstream_ranks::{RankError, World};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    storage::{StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder},
+    storage::{RankSpan, StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder},
 };
 use quanta::Instant;
 use rustix::{
@@ -27,6 +27,7 @@ use super::{
     transfer::{Memory, Task, TransferError, Transfers},
 };
 use crate::{
+    clock::{self, Clocks, Spans, Times},
     collective::{gather, share},
     folder::Folder,
     latency::{Latency, LatencyCounts},
@@ -57,7 +58,7 @@ struct Report {
     open_ns: u64,
     transfer_ns: u64,
     close_ns: u64,
-    total_ns: u64,
+    times: Times,
     latency: LatencyCounts,
     problem: Option<Failure>,
 }
@@ -75,6 +76,7 @@ pub(super) struct Test<'a> {
     config: &'a StreamConfig,
     folder: &'a Folder,
     stop: &'a AtomicBool,
+    clocks: Clocks,
     /// Host of each rank.
     pub(super) hosts: Vec<String>,
     /// Transfers that each rank has written in this iteration.
@@ -94,8 +96,9 @@ impl<'a> Test<'a> {
         let all = gather(world, &own)?;
         let all = (world.rank() == 0).then_some(all);
         let hosts = share(world, all.as_ref())?;
+        let clocks = Clocks::join(world)?;
         let written = vec![config.transfer_count(); world.size()];
-        Ok(Self { world, config, folder, stop, hosts, written, unremoved: None })
+        Ok(Self { world, config, folder, stop, clocks, hosts, written, unremoved: None })
     }
 
     /// All iterations. Points are passed on at rank 0.
@@ -156,8 +159,9 @@ impl<'a> Test<'a> {
             StreamPhase::Read => owner(self.config.reorder, self.world.rank(), &self.hosts, iteration),
         };
         let memory = Memory::new(self.config);
-        self.world.barrier()?;
+        let begun = self.clocks.begin(self.world)?;
         let report = self.measured(iteration, phase, owner, memory)?;
+        let spans = self.clocks.end(self.world, &begun, Some(report.times))?;
         let was_stopped = self.is_stopped()?;
         let reports = gather(self.world, &report)?;
         let problem = reports.iter().enumerate().find_map(|(rank, report)| {
@@ -175,8 +179,7 @@ impl<'a> Test<'a> {
             return Err(StreamError::OfRank(problem));
         }
         self.written = verdict.written;
-        let is_point = self.world.rank() == 0 && !was_stopped;
-        Ok(is_point.then(|| point(iteration, phase, reports)))
+        Ok(spans.filter(|_| !was_stopped).map(|spans| point(iteration, phase, reports, spans)))
     }
 
     /// A rank's own part. Barriers are kept also by one that has failed.
@@ -187,7 +190,7 @@ impl<'a> Test<'a> {
         owner: usize,
         memory: io::Result<Memory>,
     ) -> Result<Report, StreamError> {
-        let begun = Instant::now();
+        let (begin, begun) = (clock::now(), Instant::now());
         let file_name = self.file_name(iteration, owner);
         let path = self.folder.path.join(&file_name);
         let fail = |what: &'static str, path: &Path| {
@@ -229,7 +232,7 @@ impl<'a> Test<'a> {
         self.optional_barrier()?;
         let begun_close = Instant::now();
         let closed = transfers.map(Transfers::close);
-        let (close, total) = (begun_close.elapsed(), begun.elapsed());
+        let (close, end) = (begun_close.elapsed(), clock::now());
         // Nothing of this is in the times.
         let mut report = Report { host: self.world.host().to_owned(), ..Report::default() };
         match closed {
@@ -245,7 +248,7 @@ impl<'a> Test<'a> {
         report.open_ns = nanoseconds(open);
         report.transfer_ns = nanoseconds(transfer);
         report.close_ns = nanoseconds(close);
-        report.total_ns = nanoseconds(total);
+        report.times = Times { begin, end };
         Ok(report)
     }
 
@@ -377,18 +380,19 @@ fn of_transfer(error: &TransferError, path: &Path) -> Failure {
     of_files(message)
 }
 
-fn point(iteration: u32, phase: StreamPhase, reports: Vec<Report>) -> StreamPoint {
+fn point(iteration: u32, phase: StreamPhase, reports: Vec<Report>, spans: Spans) -> StreamPoint {
     let (bytes, count) =
         reports.iter().fold((0, 0), |(bytes, count), report| (bytes + report.bytes, count + report.count));
-    let total_ns = reports.iter().map(|report| report.total_ns).max().unwrap_or(0).max(1);
+    let total_ns = spans.total_ns.max(1);
     let seconds = total_ns as f64 / 1e9;
     let latency = Latency::of(reports.iter().map(|report| &report.latency));
-    let rank = |report: Report| StreamRank {
+    let rank = |(report, span): (Report, RankSpan)| StreamRank {
         host: report.host,
         bytes: report.bytes,
         open_ns: report.open_ns,
         transfer_ns: report.transfer_ns,
         close_ns: report.close_ns,
+        span,
     };
     StreamPoint {
         iteration,
@@ -396,10 +400,11 @@ fn point(iteration: u32, phase: StreamPhase, reports: Vec<Report>) -> StreamPoin
         bytes,
         operation_count: count,
         total_ns,
+        clock: spans.clock,
         bandwidth_bps: bytes as f64 * 8.0 / seconds,
         operations_per_second: count as f64 / seconds,
         latency,
-        ranks: reports.into_iter().map(rank).collect(),
+        ranks: reports.into_iter().zip(spans.ranks).map(rank).collect(),
     }
 }
 

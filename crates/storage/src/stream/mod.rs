@@ -31,6 +31,7 @@ use crate::{
     StorageError,
     agent::memory,
     calls::{Benchmark, Measured, StorageStarted},
+    clock::late_rank,
     controller::{Driven, drive},
     folder::{STREAM_PREFIX, clear_left_over},
     guard::Guard,
@@ -281,5 +282,10 @@ fn notices(config: &StreamConfig, started: &StorageStarted, points: &[StreamPoin
                 .to_owned(),
         );
     }
+    let phases = points.iter().map(|point| {
+        let spans: Vec<_> = point.ranks.iter().map(|rank| rank.span).collect();
+        (format!("{} of iteration {}", point.phase.name(), point.iteration), point.total_ns, spans)
+    });
+    notices.extend(late_rank(phases));
     notices
 }
