@@ -123,7 +123,8 @@ impl Clocks {
         let ranks = joined.iter().map(|times| times.as_ref().map_or_else(RankSpan::default, span));
         let worst = |offsets: &[Offset]| offsets.iter().map(|offset| offset.error).max().unwrap_or(0);
         let error = worst(&phase.offsets) + worst(at_end);
-        let longest = all.iter().flatten().map(|times| times.end.saturating_sub(times.begin)).max().unwrap_or(0);
+        let longest =
+            all.iter().flatten().map(|times| times.end.saturating_sub(times.begin)).max().unwrap_or(0);
         let barriers = left.saturating_sub(phase.entered);
         let of_barriers = barriers.saturating_sub(longest);
         let is_one = self.leaders.iter().all(|leader| *leader == 0);
@@ -181,9 +182,7 @@ fn identity(rank: usize) -> String {
 }
 
 /// The phase in which a rank began latest, as a part of it.
-pub(crate) fn late_rank(
-    phases: impl IntoIterator<Item = (String, u64, Vec<RankSpan>)>,
-) -> Option<Notice> {
+pub(crate) fn late_rank(phases: impl IntoIterator<Item = (String, u64, Vec<RankSpan>)>) -> Option<Notice> {
     let of_phase = |(name, total, spans): (String, u64, Vec<RankSpan>)| {
         let (rank, last) = spans.iter().enumerate().max_by_key(|(_, span)| span.begin_ns)?;
         Some((last.begin_ns as f64 / total.max(1) as f64, name, rank, last.begin_ns))

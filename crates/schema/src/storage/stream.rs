@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{RankSpan, StorageClock, StorageLatency, StorageStatistics, StreamConfig};
 use crate::{
+    control::Failure,
     flow::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
 };
@@ -50,6 +51,17 @@ pub struct StreamRank {
     pub span: RankSpan,
 }
 
+/// A phase up to the stonewall.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamStonewall {
+    /// Bytes of all ranks until then.
+    pub bytes: u64,
+    /// From the first rank's begin until the last one stood at the wall.
+    pub time_ns: u64,
+    /// Bits of `bytes` per second of `time_ns`.
+    pub bandwidth_bps: f64,
+}
+
 /// One phase of an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamPoint {
@@ -65,6 +77,9 @@ pub struct StreamPoint {
     pub total_ns: u64,
     /// What joined the ranks' clocks.
     pub clock: StorageClock,
+    /// With `wear-out`: what there was when the stonewall's time was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stonewall: Option<StreamStonewall>,
     /// Bits of `bytes` per second of `total_ns`.
     pub bandwidth_bps: f64,
     /// Transfers per second of `total_ns`.
@@ -92,8 +107,11 @@ pub struct StreamStatistics {
 pub struct StreamSummary {
     /// Requested configuration.
     pub requested: StreamConfig,
-    /// False when it was interrupted: the points are those until then.
+    /// False when it was interrupted or failed: the points are those until then.
     pub complete: bool,
+    /// What ended it early.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// Host of the ranks; absent for this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,

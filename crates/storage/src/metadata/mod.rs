@@ -16,10 +16,7 @@ mod workload;
 use std::{
     cell::RefCell,
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::AtomicBool,
-    },
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -36,7 +33,7 @@ use clearstream_schema::{
 use serde::{Deserialize, Serialize};
 
 use agreement::{Next, agreed, agreement};
-use document::{Facts, document, is_memory};
+use document::{Facts, document};
 pub use error::MetadataError;
 use error::file_error;
 use folder::Items;
@@ -49,11 +46,11 @@ use crate::{
     calls::{Benchmark, Measured, StorageEnded},
     clock::{Clocks, Spans},
     collective::{gather, share},
-    controller::{Driven, drive},
-    folder::{Folder, clear_left_over},
+    controller::{Driven, Ran, drive, remains},
+    folder::{Folder, Remains, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
-    mount,
+    mount::Mount,
 };
 
 /// Largest content of a file: a buffer of it is in memory.
@@ -72,7 +69,7 @@ pub fn run(
     timeout: Duration,
     stop: &AtomicBool,
     on_phase: &mut dyn FnMut(&MetadataPhase),
-) -> Result<StorageMetadata, StorageError> {
+) -> Result<Ran<StorageMetadata>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let benchmark = Benchmark::Metadata(config.clone());
     let mut phases = Vec::new();
@@ -82,18 +79,23 @@ pub fn run(
             phases.push(*phase);
         }
     })?;
-    let Driven { started, is_finished, ended } = driven;
-    if let Some(failure) = ended.failure {
-        return Err(StorageError::Failed(failure));
-    }
-    let facts = Facts {
-        hosts: started.hosts,
-        file_system: started.file_system,
-        transport: THREADS_TRANSPORT.to_owned(),
-    };
-    let remains = ended.remains.map(|message| Notice { id: "folder-remains".to_owned(), message });
-    let notices = started.left_over.into_iter().chain(remains);
-    document(config, facts, phases, is_finished, notices)
+    let Driven { started, is_finished, ended, error } = driven;
+    let facts = Facts { hosts: started.hosts, mount: started.mount, transport: THREADS_TRANSPORT.to_owned() };
+    let notices = started.left_over.into_iter().chain(ended.notices);
+    ran(config, facts, phases, (is_finished, error), notices)
+}
+
+/// A run, complete or not.
+fn ran(
+    config: &MetadataConfig,
+    facts: Facts,
+    phases: Vec<MetadataPhase>,
+    (is_finished, error): (bool, Option<StorageError>),
+    more: impl IntoIterator<Item = Notice>,
+) -> Result<Ran<StorageMetadata>, StorageError> {
+    let is_complete = is_finished && error.is_none();
+    let found = document(config, facts, phases, is_complete, more)?;
+    Ran::of(found.phases.is_empty(), error, |failure| StorageMetadata { failure, ..found })
 }
 
 /// Rejects invalid options, with a suggested correction.
@@ -110,6 +112,11 @@ pub(crate) fn check(config: &MetadataConfig) -> Result<(), Failure> {
     }
     if config.write_bytes.0 > MAX_BYTES || config.read_bytes.0 > MAX_BYTES {
         return Err(invalid("write-bytes and read-bytes must be at most 1GiB".to_owned()));
+    }
+    if config.wear_out && config.stonewall.is_none() {
+        return Err(invalid(
+            "wear-out is of a stonewall: add it, as in 30s, or leave wear-out out".to_owned(),
+        ));
     }
     if config.files_only && config.directories_only {
         return Err(invalid("files-only and directories-only exclude each other: leave one out".to_owned()));
@@ -134,7 +141,14 @@ pub(crate) fn run_threads(
         measure(world, config, stop, &watch, on_phase)
     });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
-    StorageEnded { failure: first.err().map(|error| error.failure()), remains: None }
+    match first.map(Option::flatten) {
+        Ok(Some(ended)) => StorageEnded {
+            failure: ended.error.map(MetadataError::failure),
+            notices: ended.others.map(remains).into_iter().collect(),
+        },
+        Ok(None) => StorageEnded::default(),
+        Err(error) => StorageEnded { failure: Some(error.failure()), notices: Vec::new() },
+    }
 }
 
 /// Has a folder removed after a death of this process.
@@ -163,7 +177,7 @@ pub fn run_job(
     timeout: Duration,
     stop: &AtomicBool,
     on_phase: &mut dyn FnMut(&MetadataPhase),
-) -> Result<StorageMetadata, StorageError> {
+) -> Result<Ran<StorageMetadata>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let options = JobOptions {
         verb: "metadata",
@@ -176,19 +190,20 @@ pub fn run_job(
     let found = job::run(place, &options, config, timeout, stop, &mut |phase: MetadataPhase| {
         on_phase(&phase);
         phases.push(phase);
-    })?;
-    let found: StorageMetadata = match found {
-        Some(found) => found,
-        // The ranks were stopped before rank 0 could say more.
-        None => {
-            let unknown = || "unknown".to_owned();
-            let facts =
-                Facts { hosts: host_names(options.hosts), file_system: unknown(), transport: unknown() };
-            return document(config, facts, phases, false, None);
-        }
+    });
+    let (found, error) = match found {
+        Ok(found) => (found, None),
+        Err(error) => (None, Some(error)),
+    };
+    let Some(found): Option<StorageMetadata> = found else {
+        // The ranks were stopped, or lost, before rank 0 could say more.
+        let transport = "unknown".to_owned();
+        let facts = Facts { hosts: host_names(options.hosts), mount: Mount::unknown(), transport };
+        return ran(config, facts, phases, (false, error), None);
     };
     job::check_ranks(found.requested.tasks, config.rank_count())?;
-    Ok(StorageMetadata { requested: config.clone(), ..found })
+    let error = error.or_else(|| found.failure.clone().map(StorageError::Failed));
+    Ok(Ran { found: StorageMetadata { requested: config.clone(), ..found }, error })
 }
 
 /// One process of an MPI job as a rank; every rank calls it with the same configuration. Rank 0 has the result, and
@@ -202,7 +217,7 @@ pub fn run_rank(
     stop: &AtomicBool,
     guard: &mut Guard,
     on_phase: &mut dyn FnMut(&MetadataPhase),
-) -> Result<Option<StorageMetadata>, StorageError> {
+) -> Result<Option<Ran<StorageMetadata>>, StorageError> {
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
     let config = MetadataConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
@@ -215,13 +230,14 @@ pub fn run_rank(
         on_phase(phase);
         phases.push(phase.clone());
     })?;
-    let Some(Ended { complete, hosts }) = ended else { return Ok(None) };
+    let Some(Ended { complete, hosts, error, others }) = ended else { return Ok(None) };
     let facts = Facts {
         hosts,
-        file_system: mount::of(Path::new(&config.directory)),
+        mount: Mount::of(Path::new(&config.directory)),
         transport: world.transport().to_owned(),
     };
-    document(&config, facts, measured.into_inner().0, complete, left_over).map(Some)
+    let notices = left_over.into_iter().chain(others.map(remains));
+    ran(&config, facts, measured.into_inner().0, (complete, error.map(StorageError::from)), notices).map(Some)
 }
 
 /// How it ended, at rank 0.
@@ -229,6 +245,10 @@ struct Ended {
     complete: bool,
     /// Host of each rank.
     hosts: Vec<String>,
+    /// Why it ended early, or the folder stays.
+    error: Option<MetadataError>,
+    /// Files of others keep the folder.
+    others: Option<String>,
 }
 
 /// Runs the measurement; every rank calls it with the same arguments. Rank 0 knows how it ended. `on_phase` sees each
@@ -275,9 +295,16 @@ fn measure(
     if world.rank() != 0 {
         return complete.map(|_| None);
     }
-    let left = cleaned.and(folder.leave());
-    let complete = error::joined(complete, left)?;
-    Ok(Some(Ended { complete, hosts: prepared.hosts }))
+    let (left, others) = match folder.leave() {
+        Ok(()) => (Ok(()), None),
+        Err(Remains::Own(message)) => (Err(MetadataError::Remains(message)), None),
+        Err(Remains::Others(message)) => (Ok(()), Some(message)),
+    };
+    let (complete, error) = match error::joined(complete, cleaned.and(left)) {
+        Ok(complete) => (complete, None),
+        Err(error) => (false, Some(error)),
+    };
+    Ok(Some(Ended { complete, hosts: prepared.hosts, error, others }))
 }
 
 fn prepare(
@@ -287,7 +314,7 @@ fn prepare(
     made: &mut Option<Folder>,
 ) -> Result<Prepared, MetadataError> {
     let tree = Tree::new(config)?;
-    let is_memory = is_memory(&mount::of(directory));
+    let is_memory = Mount::of(directory).is_memory();
     let folder = made.insert(folder::create(directory)?).name.clone();
     Ok(Prepared { folder, tree, hosts, is_memory })
 }
@@ -378,7 +405,7 @@ impl Run<'_, '_> {
         };
         let (own, spans) = phase::run(self.world, &self.clocks, self.folder, task)?;
         if operation == MetadataOperation::Create {
-            self.made[kind as usize] = (own.operations + 1).min(limit);
+            self.made[kind as usize] = (own.operations + u64::from(!own.is_foreign)).min(limit);
         }
         let ranks = gather(self.world, &own)?;
         let next = spans.map(|spans| self.collect(task, &ranks, spans));
@@ -426,6 +453,8 @@ impl Run<'_, '_> {
         all?;
         let all = gather(self.world, &failure)?;
         let first = all.into_iter().chain([failure]).flatten().next();
-        first.map_or(Ok(()), |message| Err(MetadataError::Remains { folder, message }))
+        first.map_or(Ok(()), |message| {
+            Err(MetadataError::Remains(format!("the folder {folder} remains: {message}")))
+        })
     }
 }

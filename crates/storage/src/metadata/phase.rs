@@ -11,7 +11,10 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     storage::{
         StorageStatistics,
-        metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, MetadataSummary},
+        metadata::{
+            MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, MetadataStonewall,
+            MetadataSummary,
+        },
     },
 };
 use quanta::Instant;
@@ -19,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     MetadataError, file_error,
-    folder::{Items, RENAMED},
+    folder::{Contents, Items, RENAMED},
     tree::Tree,
 };
 use crate::{
@@ -46,6 +49,10 @@ pub(super) struct Task<'a> {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct RankPhase {
     pub(super) operations: u64,
+    /// The item that could not be created is somebody else's.
+    pub(super) is_foreign: bool,
+    /// Items when the stonewall's time was over, and the time since the begin.
+    at_wall: Option<(u64, u64)>,
     latency: LatencyCounts,
     pub(super) failure: Option<Failure>,
     /// The run has to end.
@@ -64,14 +71,15 @@ pub(super) fn run(
         MetadataOperation::Create => config.write_bytes.0,
         _ => config.read_bytes.0,
     };
-    let mut buffer = Vec::new();
-    let room = buffer.try_reserve_exact(bytes as usize);
-    let room = room.map(|()| buffer.resize(bytes as usize, 0x5a));
     let mut latency = Latency::default();
-    let failure = room.err().map(|_| {
-        let error = io::ErrorKind::OutOfMemory.into();
-        Failure::of_file(&format!("hold {bytes} bytes of an item"), &error)
-    });
+    let room = Contents::new(config, operation, usize::try_from(bytes).unwrap_or(usize::MAX));
+    let (mut contents, failure) = match room {
+        Ok(contents) => (contents, None),
+        Err(error) => (
+            Contents::Read(Vec::new()),
+            Some(Failure::of_file(&format!("hold {bytes} bytes of an item"), &error)),
+        ),
+    };
     let mut result = RankPhase { failure, ..RankPhase::default() };
     let is_over = || task.stop.load(Relaxed);
     let begun = clocks.begin(world)?;
@@ -79,19 +87,30 @@ pub(super) fn run(
     let stonewall = config.stonewall.filter(|_| operation == MetadataOperation::Create);
     let stonewall = stonewall.filter(|_| kind != MetadataKind::Tree).map(|time| start + time.to_std());
     let mut now = start;
-    while result.operations < task.limit && result.failure.is_none() {
-        if stonewall.is_some_and(|end| now >= end) || is_over() {
-            break;
+    let (mut limit, mut stonewall) = (task.limit, stonewall);
+    while result.failure.is_none() {
+        let is_walled = stonewall.is_some_and(|end| now >= end) || result.operations >= limit;
+        if is_over() || is_walled {
+            // Those that are behind go on to the number of the fastest rank.
+            if stonewall.take().is_none() || !config.wear_out {
+                break;
+            }
+            result.at_wall = Some((result.operations, nanoseconds(start.elapsed())));
+            let most = world.reduce(&[result.operations], u64::max)?;
+            limit = most.first().copied().unwrap_or(0).min(task.limit);
+            continue;
         }
         let name = name(task, result.operations);
+        contents.prepare();
         let before = Instant::now();
         let done = match kind {
             MetadataKind::Tree if operation == MetadataOperation::Create => folder.make(&name),
             MetadataKind::Tree => folder.remove_directory(&name),
-            _ => folder.operate(kind, operation, &name, &mut buffer),
+            _ => folder.operate(kind, operation, &name, &mut contents),
         };
         now = Instant::now();
         if let Err(error) = done {
+            result.is_foreign = error.kind() == io::ErrorKind::AlreadyExists;
             let what = format!("{} the {}", operation.name(), kind.name());
             result.failure = Some(file_error(&what, &folder.path().join(name), &error));
             break;
@@ -100,6 +119,10 @@ pub(super) fn run(
         result.operations += 1;
     }
     let times = Times { begin, end: clock::now() };
+    if stonewall.is_some() && config.wear_out {
+        // One that failed; the others wait for its number.
+        world.reduce(&[0], u64::max)?;
+    }
     let spans = clocks.end(world, &begun, (result.operations > 0).then_some(times))?;
     // A folder that is out of reach was measured by its descriptor alone.
     result.failure = result
@@ -108,6 +131,10 @@ pub(super) fn run(
     result.is_over = is_over();
     result.latency = latency.counts();
     Ok((result, spans))
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn name(task: Task<'_>, number: u64) -> String {
@@ -129,6 +156,14 @@ fn name(task: Task<'_>, number: u64) -> String {
 pub(super) fn figures(task: Task<'_>, ranks: &[RankPhase], spans: Spans) -> MetadataPhase {
     let operation_count = ranks.iter().map(|rank| rank.operations).sum();
     let total_ns = spans.total_ns;
+    let walls: Option<Vec<(u64, u64)>> = ranks.iter().map(|rank| rank.at_wall).collect();
+    let stonewall = walls.filter(|walls| !walls.is_empty()).and_then(|walls| {
+        let operation_count = walls.iter().map(|(count, _)| count).sum();
+        let ends = walls.iter().zip(&spans.ranks).map(|((_, since), span)| span.begin_ns + since);
+        let time_ns = ends.max()?.max(1);
+        let operations_per_second = operation_count as f64 * 1e9 / time_ns as f64;
+        Some(MetadataStonewall { operation_count, time_ns, operations_per_second })
+    });
     MetadataPhase {
         iteration: task.iteration,
         kind: task.kind,
@@ -136,6 +171,7 @@ pub(super) fn figures(task: Task<'_>, ranks: &[RankPhase], spans: Spans) -> Meta
         operation_count,
         total_ns,
         clock: spans.clock,
+        stonewall,
         operations_per_second: operation_count as f64 * 1e9 / total_ns.max(1) as f64,
         latency: Latency::of(ranks.iter().map(|rank| &rank.latency)),
         client_cache: None,
