@@ -35,14 +35,13 @@ fn inventory(directory: &Path) -> BTreeMap<PathBuf, (u64, u64, i64, Vec<u8>)> {
     found
 }
 
-fn stream(directory: &Path, own: &[&str]) -> Vec<String> {
+fn stream<'a>(directory: &'a Path, own: &[&'a str]) -> Vec<&'a str> {
     let verb = ["storage", "stream", directory.to_str().unwrap()];
-    [&verb[..], own].concat().iter().map(|field| (*field).to_owned()).collect()
+    [&verb[..], own].concat()
 }
 
 fn ran(directory: &Path, own: &[&str]) -> Value {
-    let arguments = stream(directory, &[own, &["--json"]].concat());
-    let document = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).json();
+    let document = run(&stream(directory, &[own, &["--json"]].concat())).json();
     assert_valid("storage-stream", &document);
     document
 }
@@ -81,8 +80,7 @@ fn a_reading_run_leaves_everything_as_it_was() {
             &["-k"],
         ] {
             let own = [&["-r", "--name", name, "-b", "4k", "-t", "4k"], own].concat();
-            let arguments = stream(folder.path(), &own);
-            let _ = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).code();
+            let _ = run(&stream(folder.path(), &own)).code();
             assert_eq!(inventory(folder.path()), before, "{own:?}");
         }
     }
@@ -198,8 +196,7 @@ fn files_of_a_killed_writer_are_read_as_far_as_they_go() {
     for backend in ["posix", "mmap", "io-uring"] {
         let arguments =
             stream(folder.path(), &["-r", "--name", "killed", "-N", "2", "-t", "64k", "--backend", backend]);
-        let fields: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        run(&fields).refused(7, &["rank 1", "data.0.00000001 ends before offset 65536"]);
+        run(&arguments).refused(7, &["rank 1", "data.0.00000001 ends before offset 65536"]);
     }
 }
 
@@ -214,7 +211,7 @@ fn existing_files_are_written_over_and_stay() {
     let read = ran(folder.path(), &["-r", "--name", "x", "-N", "2", "-t", "16k", "-W", "-i", "3"]);
     assert_eq!((bytes_read(&read), read["points"].as_array().unwrap().len()), (2 * 65536, 3));
     let arguments = stream(folder.path(), &["-w", "-E", "--name", "never"]);
-    run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).refused(7, &["never", "No such file"]);
+    run(&arguments).refused(7, &["never", "No such file"]);
 }
 
 /// What a compressor that we did not write makes of it.
