@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Logs begin and end of every read and write of the test's files on CLOCK_MONOTONIC, a file per thread.
+/// Logs begin and end of every read and write of the test's transfers (6 KiB) on CLOCK_MONOTONIC, a file per thread.
 const LOGGER: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,8 +28,8 @@ static void note(char kind, uint64_t begin) {
     if (!out) { char path[4096]; snprintf(path, sizeof path, "%s/%ld", getenv("CALLS"), (long)syscall(SYS_gettid)); out = fopen(path, "a"); setlinebuf(out); }
     fprintf(out, "%c %lu %lu\n", kind, begin, end);
 }
-ssize_t pwrite64(int fd, const void *b, size_t n, off_t o) { static ssize_t (*next)(int, const void *, size_t, off_t); if (!next) next = dlsym(RTLD_NEXT, "pwrite64"); uint64_t t = now(); ssize_t r = next(fd, b, n, o); note('w', t); return r; }
-ssize_t pread64(int fd, void *b, size_t n, off_t o) { static ssize_t (*next)(int, void *, size_t, off_t); if (!next) next = dlsym(RTLD_NEXT, "pread64"); uint64_t t = now(); ssize_t r = next(fd, b, n, o); note('r', t); return r; }
+ssize_t pwrite64(int fd, const void *b, size_t n, off_t o) { static ssize_t (*next)(int, const void *, size_t, off_t); if (!next) next = dlsym(RTLD_NEXT, "pwrite64"); uint64_t t = now(); ssize_t r = next(fd, b, n, o); if (n == 6144) note('w', t); return r; }
+ssize_t pread64(int fd, void *b, size_t n, off_t o) { static ssize_t (*next)(int, void *, size_t, off_t); if (!next) next = dlsym(RTLD_NEXT, "pread64"); uint64_t t = now(); ssize_t r = next(fd, b, n, o); if (n == 6144) note('r', t); return r; }
 "#;
 
 fn logger(folder: &Path) -> PathBuf {
@@ -68,7 +68,7 @@ fn the_time_of_a_phase_has_every_call_of_every_rank_in_it() {
         command
             .args(["storage", "stream"])
             .arg(&data)
-            .args(["-N", ranks, "-F", "-b", "64k", "-t", "4k", "--json"]);
+            .args(["-N", ranks, "-F", "-b", "60k", "-t", "6k", "--json"]);
         let output = command.env("LD_PRELOAD", &library).env("CALLS", &calls).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -9,6 +9,7 @@ use std::{
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -252,7 +253,9 @@ fn what_is_written_does_not_compress_unless_it_is_to() {
 fn root_what_was_measured_before_a_failure_is_there() {
     let folder = disk();
     for json in [false, true] {
-        let mount = Mount::tmpfs(folder.path().join(if json { "a" } else { "b" }), "size=40m");
+        let directory = folder.path().join(if json { "a" } else { "b" });
+        fs::create_dir(&directory).unwrap();
+        let mount = Mount::tmpfs(directory, "size=40m");
         let form = if json { "--json-stream" } else { "-g" };
         let own = ["-N", "2", "-F", "-b", "4m", "-t", "1m", "-i", "100000", "-d", "20ms", form];
         let mut child = clearstream(&stream(&mount.0, &own))
@@ -267,15 +270,28 @@ fn root_what_was_measured_before_a_failure_is_there() {
         };
         assert!(lines.any(|line| is_phase(&line)), "a phase is printed as soon as it is measured");
         let rest = fs::File::create(mount.0.join("others")).unwrap();
-        let block = vec![1; 1 << 16];
-        while rest.write_at(&block, rest.metadata().unwrap().len()).is_ok() {}
-        let more: Vec<String> = lines.collect();
-        let ended = finish(child, LIMIT);
-        assert_eq!(ended.code(), 7, "{}", ended.stderr);
-        assert!(ended.stderr.contains("No space left on device"), "{}", ended.stderr);
+        let is_over = AtomicBool::new(false);
+        let more: Vec<String> = std::thread::scope(|scope| {
+            // What an iteration's files leave when they are removed, too.
+            scope.spawn(|| {
+                let block = vec![1; 1 << 16];
+                while !is_over.load(Relaxed) {
+                    if rest.write_at(&block, rest.metadata().unwrap().len()).is_err() {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            });
+            let more = lines.collect();
+            is_over.store(true, Relaxed);
+            more
+        });
+        let ended = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(7), "{errors}");
+        assert!(errors.contains("No space left on device") || json, "{errors}");
         if json {
             let last: Value = serde_json::from_str(more.last().unwrap()).unwrap();
-            let document = &last["result"];
+            let document = &last["payload"];
             assert_eq!(document["complete"], false, "{last}");
             assert_eq!(document["failure"]["kind"], "file", "{document}");
             assert!(!document["points"].as_array().unwrap().is_empty(), "{document}");

@@ -88,7 +88,7 @@ pub struct StreamConfig {
     #[cfg_attr(feature = "cli", arg(long, short = 'z'))]
     pub random_offsets: bool,
     /// What is written: random (nothing compresses or repeats), zero, or compress:N
-    #[cfg_attr(feature = "cli", arg(long, value_name = "KIND", conflicts_with = "verify", default_value_t = StreamConfig::default().data))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KIND", default_value_t = StreamConfig::default().data))]
     pub data: DataKind,
     /// Flush with fsync after each transfer that is written, within its time
     #[cfg_attr(feature = "cli", arg(long, short = 'Y'))]

@@ -55,7 +55,8 @@ struct Verdict {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FromEarlier {
     record: Kept,
-    plan: Plan,
+    /// Of what is read; nothing of files that are written over.
+    plan: Option<Plan>,
 }
 
 /// One rank's view of a test.
@@ -97,7 +98,8 @@ impl<'a> Test<'a> {
 
     /// What to know of files of an earlier run.
     pub(super) fn notices(&self) -> Vec<Notice> {
-        let differs = |it: &&FromEarlier| it.record.differs(self.config, self.world.size());
+        let differs =
+            |it: &&FromEarlier| it.plan.is_some() && it.record.differs(self.config, self.world.size());
         let shape = |it: &FromEarlier| Notice {
             id: "kept-shape".to_owned(),
             message: format!(
@@ -168,10 +170,7 @@ impl<'a> Test<'a> {
             written: self.written.clone(),
             is_as_written: true,
         };
-        let plan = match (&self.kept, phase) {
-            (Some(kept), StreamPhase::Read) if !self.config.existing => kept.plan.clone(),
-            _ => own(),
-        };
+        let plan = self.kept.as_ref().and_then(|kept| kept.plan.clone()).unwrap_or_else(own);
         let pieces = match phase {
             StreamPhase::Write => vec![Piece { owner: rank, first: 0, count: self.config.transfer_count() }],
             StreamPhase::Read => {
@@ -278,7 +277,7 @@ fn from_earlier(
     let read = || {
         let Some(record) = Kept::load(folder)? else { return Ok(None) };
         let files = Files::new(folder, config, record.file_per_process);
-        let plan = record.plan(config, &files)?;
+        let plan = if config.existing { None } else { Some(record.plan(config, &files)?) };
         Ok(Some(FromEarlier { record, plan }))
     };
     let found: Option<Result<Option<FromEarlier>, Failure>> = (world.rank() == 0).then(read);
