@@ -11,7 +11,7 @@ use std::{
 };
 
 use clearstream_mpirun::libraries;
-use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError};
+use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError, World as _};
 use clearstream_schema::ExitCode;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -35,7 +35,30 @@ pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankE
         thread::sleep(END_TIMEOUT);
         std::process::exit(ExitCode::Interrupted as i32);
     });
-    Mpi::join(&mpi_library(library)?)
+    let world = Mpi::join(&mpi_library(library)?)?;
+    check_launcher(world.size(), |name| std::env::var(name).ok())?;
+    Ok(world)
+}
+
+/// Refuses a library of another MPI than the launcher's, with which every process is alone: the launcher says how many
+/// ranks it started.
+fn check_launcher(size: usize, variable: impl Fn(&str) -> Option<String>) -> Result<(), RankError> {
+    // Open MPI; Hydra of MPICH and Intel MPI, and Slurm with PMI-1 and PMI-2; Slurm's own of a step, which `mpirun` in
+    // a job has as well, but of its daemons, behind its own.
+    const COUNTS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+    let is_rank = |name: &str| name != "SLURM_STEP_NUM_TASKS" || variable("SLURM_PROCID").is_some();
+    let said = COUNTS.iter().filter(|name| is_rank(name)).find_map(|name| Some((name, variable(name)?)));
+    let Some((name, count)) = said.and_then(|(name, text)| Some((name, text.parse::<usize>().ok()?))) else {
+        return Ok(());
+    };
+    if size == count {
+        return Ok(());
+    }
+    Err(RankError::Load(format!(
+        "the launcher started {count} ranks ({name}), and the MPI library finds {size}: the library of --mpi-library is of \
+         another MPI than the launcher, or srun needs --mpi=pmix or pmi2 (extras/mpi/library/build makes one with the \
+         site's mpicc)"
+    )))
 }
 
 /// The library that was built with the site's `mpicc`: the one that was named, or this program's.
@@ -51,4 +74,32 @@ fn mpi_library(requested: Option<&Path>) -> Result<PathBuf, RankError> {
             libraries::build_with_mpi(&own)
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_of_another_mpi_is_recognised_whichever_it_is() {
+        let check = |size: usize, variables: &[(&str, &str)]| {
+            let of = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            check_launcher(size, of).is_ok()
+        };
+        assert!(check(1, &[]));
+        for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"] {
+            assert!(check(4, &[(name, "4")]) && !check(1, &[(name, "4")]), "{name}");
+        }
+        let step = ("SLURM_STEP_NUM_TASKS", "4");
+        assert!(!check(1, &[step, ("SLURM_PROCID", "0")]) && check(4, &[step, ("SLURM_PROCID", "3")]));
+        // The shell of a batch job is no rank; mpirun in it has its own count.
+        assert!(check(1, &[step]));
+        assert!(check(
+            8,
+            &[("OMPI_COMM_WORLD_SIZE", "8"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_PROCID", "1")]
+        ));
+    }
 }

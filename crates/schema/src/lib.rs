@@ -67,4 +67,4 @@ pub use dscp::Dscp;
 pub use exit::ExitCode;
 #[cfg(debug_assertions)]
 pub use schemars::JsonSchema;
-pub use units::{BitRate, ByteCount, CoreList, CountRange, SizeRange, TimeSpan};
+pub use units::{BitRate, ByteCount, CoreList, CountRange, DataKind, SizeRange, TimeSpan};

@@ -22,7 +22,9 @@ use crate::{
     },
     folder::clear_left_over,
     guard::Guard,
-    metadata, mount, stream,
+    metadata,
+    mount::Mount,
+    stream,
 };
 
 /// Runs benchmarks of one controller. Dropping it stops a running one, and removes its files; where this process is
@@ -82,7 +84,7 @@ impl StorageAgent {
             }
         };
         let started = StorageStarted {
-            file_system: mount::of(directory),
+            mount: Mount::of(directory),
             memory_bytes: memory(),
             hosts: vec![host_name(); tasks as usize],
             left_over,

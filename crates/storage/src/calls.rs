@@ -12,6 +12,8 @@ use clearstream_schema::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::mount::Mount;
+
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -45,8 +47,8 @@ impl Call for StorageRun {
 /// Facts of a benchmark that has started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StorageStarted {
-    /// File system type with its source.
-    pub file_system: String,
+    /// The file system.
+    pub mount: Mount,
     /// Memory of the host, which may cache what is written.
     pub memory_bytes: u64,
     /// Host of each rank.
@@ -75,9 +77,9 @@ pub struct StorageEnded {
     /// Error that ended it early, unless it was stopped.
     #[serde(default)]
     pub failure: Option<Failure>,
-    /// The folder remains, and why, unless it was to be kept.
+    /// What to know of its files: that the folder remains, in which shape they were read.
     #[serde(default)]
-    pub remains: Option<String>,
+    pub notices: Vec<Notice>,
 }
 
 /// A phase that is measured.

@@ -7,7 +7,10 @@ use std::{
 
 use clearstream_control::{Call, Peer, PeerError};
 use clearstream_ranks::RankError;
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::Notice,
+};
 use clearstream_workload::TrialError;
 
 use crate::calls::{
@@ -56,6 +59,17 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// As what an agent or a document says.
+    pub(crate) fn failure(&self) -> Failure {
+        let message = self.to_string();
+        match self.root() {
+            Self::Invalid(it) | Self::Failed(it) | Self::Peer(PeerError::Refused { failure: it, .. }) => {
+                Failure { message, ..it.clone() }
+            }
+            _ => Failure { kind: FailureKind::Connection, message },
+        }
+    }
+
     /// Without what remains of the test.
     pub fn root(&self) -> &Self {
         match self {
@@ -88,6 +102,39 @@ pub(crate) struct Driven {
     /// It ended by itself.
     pub(crate) is_finished: bool,
     pub(crate) ended: StorageEnded,
+    /// What ended it early, after it had begun.
+    pub(crate) error: Option<StorageError>,
+}
+
+/// What was measured, complete or not, and what ended it early.
+#[derive(Debug)]
+pub struct Ran<T> {
+    /// Everything that was measured until then.
+    pub found: T,
+    /// The error, after which there was nothing more.
+    pub error: Option<StorageError>,
+}
+
+impl<T> Ran<T> {
+    /// Of what was measured; an error alone where that is nothing.
+    pub(crate) fn of(
+        is_empty: bool,
+        error: Option<StorageError>,
+        found: impl FnOnce(Option<Failure>) -> T,
+    ) -> Result<Self, StorageError> {
+        match error {
+            Some(error) if is_empty => Err(error),
+            error => Ok(Self { found: found(error.as_ref().map(StorageError::failure)), error }),
+        }
+    }
+
+    /// As a trial, which has all of its points or fails.
+    ///
+    /// # Errors
+    /// What ended it early.
+    pub fn whole(self) -> Result<T, StorageError> {
+        self.error.map_or(Ok(self.found), Err)
+    }
 }
 
 /// Runs a benchmark at an agent, until its end, until `stop` is set or `timeout` is over.
@@ -113,28 +160,35 @@ pub(crate) fn drive(
     let run = StorageRun { test, benchmark };
     let within = timeout.min(run.reply_within());
     let started = agent.call_within(&run, within, stop).map_err(silent)?;
-    let is_finished = loop {
-        if next(agent, test, POLL_INTERVAL, on_measured)? == Some(Heard::Finished) {
-            break true;
+    let heard = loop {
+        match next(agent, test, POLL_INTERVAL, on_measured) {
+            Ok(Some(Heard::Finished)) => break Ok(true),
+            Ok(_) if stop.load(Relaxed) || Instant::now() >= deadline => break Ok(false),
+            Ok(_) => {}
+            Err(error) => break Err(error),
         }
-        if stop.load(Relaxed) || Instant::now() >= deadline {
-            break false;
+    };
+    let is_finished = match heard {
+        Ok(is_finished) => is_finished,
+        // What was measured until then is there.
+        Err(error) => {
+            let ended = StorageEnded::default();
+            return Ok(Driven { started, is_finished: false, ended, error: Some(error.into()) });
         }
     };
     let never = AtomicBool::new(false);
-    let ended = match agent.call_within(&StorageStop { test }, STOP_TIMEOUT, &never) {
+    let (ended, error) = match agent.call_within(&StorageStop { test }, STOP_TIMEOUT, &never) {
+        Ok(ended) => (ended, None),
         // A person who asked to stop does not wait for millions of files to be removed.
         Err(PeerError::Stopped { .. }) => {
-            StorageEnded { remains: Some(still_removed(&directory)), failure: None }
+            (StorageEnded { notices: vec![remains(still_removed(&directory))], failure: None }, None)
         }
-        ended => ended.map_err(silent)?,
+        Err(error) => (StorageEnded::default(), Some(silent(error))),
     };
     // What was measured while it stopped.
     while !is_finished && next(agent, test, Duration::ZERO, on_measured).is_ok_and(|heard| heard.is_some()) {}
-    match ended.failure.clone().filter(|_| is_finished) {
-        Some(failure) => Err(StorageError::Failed(failure)),
-        None => Ok(Driven { started, is_finished, ended }),
-    }
+    let error = error.or_else(|| ended.failure.clone().map(StorageError::Failed));
+    Ok(Driven { started, is_finished, ended, error })
 }
 
 /// What an event says.
@@ -159,6 +213,11 @@ fn next(
     }
     let is_finished = event.read()?.is_some_and(|StorageFinished { test: of }| of == test);
     Ok(Some(if is_finished { Heard::Finished } else { Heard::Other }))
+}
+
+/// The notice that a folder stays.
+pub(crate) fn remains(message: String) -> Notice {
+    Notice { id: "folder-remains".to_owned(), message }
 }
 
 fn still_removed(directory: &str) -> String {

@@ -7,6 +7,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use clearstream_schema::flow::Notice;
@@ -28,6 +29,36 @@ pub(crate) const METADATA_PREFIX: &str = ".clearstream-metadata-";
 pub(crate) const SEMANTICS_PREFIX: &str = ".clearstream-semantics-";
 pub(crate) const STREAM_PREFIX: &str = "clearstream-stream-";
 
+/// What the kernel knows a file by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Inode {
+    device: u64,
+    number: u64,
+}
+
+impl std::fmt::Display for Remains {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Own(text) | Self::Others(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Inode {
+    pub(crate) fn of(found: &rustix::fs::Stat) -> Self {
+        Self { device: found.st_dev, number: found.st_ino }
+    }
+}
+
+/// Why a folder stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// Something of the run cannot be removed.
+    Own(String),
+    /// Files of others are in it.
+    Others(String),
+}
+
 /// An open folder in an open directory. The processes that use it share a lock of it (flock(2)), as long as one of them
 /// lives: what nobody locks is left over.
 #[derive(Debug)]
@@ -36,14 +67,32 @@ pub(crate) struct Folder {
     pub(crate) own: OwnedFd,
     pub(crate) parent: OwnedFd,
     pub(crate) name: String,
+    /// Of files that are made in it.
+    file_mode: Mode,
+    /// The first file of the run that could not be removed, and why.
+    unremoved: Mutex<Option<String>>,
 }
 
 impl Folder {
-    /// Creates it.
+    /// Creates it, for this user alone.
     pub(crate) fn create(directory: &Path, name: &str) -> io::Result<Self> {
+        Self::create_as(directory, name, FOLDER_MODE)
+    }
+
+    /// Creates one that stays, for those whom this user's umask admits.
+    pub(crate) fn create_to_stay(directory: &Path, name: &str) -> io::Result<Self> {
+        Ok(Self::create_as(directory, name, Mode::from_raw_mode(0o777))?.staying())
+    }
+
+    /// Files that are made in it are for those whom this user's umask admits.
+    pub(crate) fn staying(self) -> Self {
+        Self { file_mode: Mode::from_raw_mode(0o666), ..self }
+    }
+
+    fn create_as(directory: &Path, name: &str, mode: Mode) -> io::Result<Self> {
         loop {
             let parent = open(directory, FOLDER_FLAGS, Mode::empty())?;
-            mkdirat(&parent, name, FOLDER_MODE)?;
+            mkdirat(&parent, name, mode)?;
             let folder = Self::of_parent(directory, parent, name)?;
             // A run that began at the same time may have taken it for one that is left over.
             if fstat(&folder.own)?.st_nlink > 0 {
@@ -62,12 +111,16 @@ impl Folder {
         let own = openat(&parent, name, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
         // Network file systems have no locks of folders; nothing is removed there as left over.
         let _ = flock(&own, FlockOperation::LockShared);
-        Ok(Self { path: directory.join(name), own, parent, name: name.to_owned() })
+        Ok(Self::of(directory.join(name), own, parent, name))
     }
 
     /// Of another process.
     pub(crate) fn of_descriptors(parent: OwnedFd, own: OwnedFd, name: &str) -> Self {
-        Self { path: name.into(), own, parent, name: name.to_owned() }
+        Self::of(name.into(), own, parent, name)
+    }
+
+    fn of(path: PathBuf, own: OwnedFd, parent: OwnedFd, name: &str) -> Self {
+        Self { path, own, parent, name: name.to_owned(), file_mode: FILE_MODE, unremoved: Mutex::default() }
     }
 
     /// Why the path does not lead to it any more, if so.
@@ -90,12 +143,30 @@ impl Folder {
 
     /// Opens a file in it.
     pub(crate) fn open(&self, name: &str, flags: OFlags) -> io::Result<File> {
-        Ok(openat(&self.own, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, FILE_MODE)?.into())
+        Ok(openat(&self.own, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, self.file_mode)?.into())
     }
 
-    /// Removes a file in it as it is.
-    pub(crate) fn unlink(&self, name: &str) -> Result<(), Errno> {
-        unlinkat(&self.own, name, AtFlags::empty())
+    /// Removes a file in it that this run made; what has its name meanwhile, or not at all, stays as it is.
+    ///
+    /// # Errors
+    /// It could not be removed as it was; permissions are restored and it is tried again nevertheless.
+    pub(crate) fn unlink_own(&self, name: &str, inode: Inode) -> Result<(), Errno> {
+        match statat(&self.own, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if Inode::of(&found) == inode => {}
+            Ok(_) | Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        match unlinkat(&self.own, name, AtFlags::empty()) {
+            // Another rank was faster.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => {
+                if self.remove(name, AtFlags::empty()).is_err() {
+                    let why = format!("{name} of this run cannot be removed: {}", io::Error::from(error));
+                    self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Removes a file or, by the flags, a directory in it; `ENOENT` where there is none. Permissions that were taken
@@ -117,12 +188,31 @@ impl Folder {
     /// Removes it, wherever it was moved to; it has to be empty. What is in its place meanwhile stays.
     ///
     /// # Errors
-    /// Why it remains.
-    pub(crate) fn leave(&self) -> Result<(), String> {
+    /// Why it remains, and whose that is.
+    pub(crate) fn leave(&self) -> Result<(), Remains> {
+        let path = self.path.display();
         match self.remove_own() {
             Ok(()) => Ok(()),
-            Err(Errno::NOTEMPTY | Errno::EXIST) => Err("files of others are in it".to_owned()),
-            Err(error) => Err(io::Error::from(error).to_string()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(self.whose()),
+            Err(error) => Err(Remains::Own(format!("the folder {path} remains: {}", io::Error::from(error)))),
+        }
+    }
+
+    /// Whose entries keep the folder.
+    fn whose(&self) -> Remains {
+        let path = self.path.display();
+        if let Some(why) = self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            return Remains::Own(format!("the folder {path} remains: {why}"));
+        }
+        let entries = Dir::read_from(&self.own).into_iter().flat_map(Iterator::flatten);
+        let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+        let names: Vec<String> = names.filter(|name| name != "." && name != "..").collect();
+        match names.iter().find(|name| is_name_of_test(name)) {
+            Some(own) => Remains::Own(format!("the folder {path} remains: {own} of this run is still in it")),
+            None => {
+                let first = names.first().map_or("gone now", String::as_str);
+                Remains::Others(format!("the folder {path} remains: files of others are in it ({first})"))
+            }
         }
     }
 
@@ -217,7 +307,7 @@ fn remove_left_over(directory: &Path) -> Vec<PathBuf> {
         if fstat(&own).map_or(true, |found| found.st_uid != rustix::process::geteuid().as_raw()) {
             continue;
         }
-        let folder = Folder { path: directory.join(&name), own, parent: above, name };
+        let folder = Folder::of(directory.join(&name), own, above, &name);
         match (is_of_this_host(&folder.own), flock(&folder.own, FlockOperation::NonBlockingLockExclusive)) {
             (_, Err(Errno::WOULDBLOCK)) => {}
             (true, Ok(())) if folder.remove_all().is_ok() => {}

@@ -52,6 +52,15 @@ impl Latency {
         self.times.saturating_record(ns);
     }
 
+    /// Adds the samples of another one.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        // Both have the same bounds.
+        let _ = self.times.add(&other.times);
+        self.sum = self.sum.saturating_add(other.sum);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
     /// Samples as a message.
     pub(crate) fn counts(&self) -> LatencyCounts {
         let counts = self.times.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()));

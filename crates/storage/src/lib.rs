@@ -5,8 +5,10 @@
 
 mod agent;
 pub mod calls;
+mod clock;
 mod collective;
 mod controller;
+mod data;
 mod folder;
 pub mod guard;
 mod job;
@@ -18,6 +20,6 @@ pub mod stream;
 mod trial;
 
 pub use agent::StorageAgent;
-pub use controller::StorageError;
+pub use controller::{Ran, StorageError};
 pub use job::JobPlace;
 pub use latency::Latency;

@@ -53,6 +53,28 @@ impl SharedFileMap {
         Ok(Self { start, length })
     }
 
+    /// Has the pages of a part there, for reading or for writing (madvise(2), `MADV_POPULATE_READ`, `MADV_POPULATE_WRITE`).
+    ///
+    /// # Errors
+    /// `EFAULT` where an access would end the process by SIGBUS. A kernel without it (before 5.14) is no error.
+    pub fn populate(&self, offset: usize, length: usize, for_writing: bool) -> io::Result<()> {
+        let page = 4096;
+        let first = offset.min(self.length) / page * page;
+        let behind = offset.saturating_add(length).min(self.length);
+        let advice = if for_writing { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        // SAFETY: the range is within our own mapping; the advice changes no contents.
+        let result = unsafe {
+            libc::madvise(self.start.as_ptr().cast::<u8>().add(first).cast(), behind - first, advice)
+        };
+        match result {
+            0 => Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
     /// Copies bytes to an offset, as fast as memory is; what lies behind the mapping is left out.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let offset = offset.min(self.length);

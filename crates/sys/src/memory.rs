@@ -13,8 +13,10 @@ const MPOL_F_ADDR: libc::c_ulong = 2;
 /// Nodes in the mask of mbind.
 const MASK_NODES: u32 = 1024;
 
-/// Minimum length for `MADV_HUGEPAGE`.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Minimum length for `MADV_HUGEPAGE`: a huge page for less than this is memory that nobody uses, once for each of many
+/// threads.
+const HUGE_LENGTH: usize = 128 << 10;
 
 /// An anonymous mapping with every page touched.
 #[derive(Debug)]
@@ -33,7 +35,8 @@ impl Buffer {
     /// `length` bytes, bound to NUMA node `node` if given (mbind(2), strict),
     /// otherwise on the node of the calling thread, which touches every page.
     pub fn new(length: usize, node: Option<u32>) -> io::Result<Self> {
-        let mapped = length.max(1).next_multiple_of(HUGE_PAGE_BYTES);
+        let is_huge = length >= HUGE_LENGTH;
+        let mapped = if is_huge { length.next_multiple_of(HUGE_PAGE_BYTES) } else { length.max(1) };
         // SAFETY: a new anonymous mapping at an address of the kernel's choice
         // aliases nothing.
         let start = unsafe {
@@ -51,9 +54,11 @@ impl Buffer {
         }
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let mut buffer = Self { start, length, mapped };
-        // SAFETY: advice about our own mapping. It may be refused, then pages
-        // stay small.
-        unsafe { libc::madvise(start.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
+        if is_huge {
+            // SAFETY: advice about our own mapping. It may be refused, then pages
+            // stay small.
+            unsafe { libc::madvise(start.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
+        }
         if let Some(node) = node {
             buffer.bind(node)?;
         }

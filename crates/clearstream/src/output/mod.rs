@@ -30,6 +30,7 @@ pub mod semantics;
 pub mod sparkline;
 mod stderr;
 pub mod storage_comparison;
+pub mod storage_ior;
 pub mod storage_metadata;
 pub mod storage_stream;
 pub mod table;

@@ -1,67 +1,112 @@
-//! File system metadata for people.
+//! File system metadata for people: a line per phase as soon as it is measured, then rates over iterations and what to
+//! know; and the summary that mdtest 4 prints.
 
 use clearstream_schema::{
     human,
     storage::{
-        ClientCache,
-        metadata::{MetadataKind, MetadataOperation, MetadataPhase, MetadataSummary, StorageMetadata},
+        ClientCache, StorageStatistics,
+        metadata::{
+            MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, MetadataSummary, StorageMetadata,
+        },
     },
 };
 
-use super::{Paint, storage_stream::on_hosts, table::table};
+use super::{
+    Paint,
+    storage_stream::{clocks, on_hosts, own_spans},
+    table::{or_dash, table},
+};
 
-/// Rates over iterations, latencies of the last one, what to know.
-pub fn summary(found: &StorageMetadata, paint: Paint) -> String {
-    let config = &found.requested;
+/// What is measured, and the heads of the columns.
+pub fn head(config: &MetadataConfig) -> String {
     let trees = if config.unique_directory { "a tree per rank" } else { "a shared tree" };
-    let directories = match found.tree_count {
-        1 => "1 directory".to_owned(),
-        count => format!("{count} directories"),
-    };
-    let mut text = format!(
-        "{} ({})\n{}{}, {trees} of {directories}: {} of each rank and kind\n\n",
-        found.directory,
-        found.file_system,
+    format!(
+        "{}\n{}{}, {trees}\n{:>4} {:<9} {:<8} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9}",
+        config.directory,
         human::count(config.rank_count(), "rank"),
         on_hosts(config.hosts.as_deref()),
-        human::count(found.item_count, "item"),
+        "iter",
+        "",
+        "phase",
+        "1/s",
+        "median",
+        "99 %",
+        "longest",
+        "total",
+        "own span",
+    )
+}
+
+/// A phase.
+pub fn row(phase: &MetadataPhase) -> String {
+    let latency = |of: fn(&clearstream_schema::storage::StorageLatency) -> u64| {
+        or_dash(phase.latency.as_ref().map(|found| human::time(of(found))))
+    };
+    // Of fewer samples it would be the longest.
+    let p99 = phase.latency.filter(|latency| latency.sample_count >= 100);
+    let mut text = format!(
+        "{:>4} {:<9} {:<8} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9}",
+        phase.iteration,
+        phase.kind.name(),
+        format!("{}{}", phase.operation.name(), mark(phase.client_cache)),
+        human::three_digits(phase.operations_per_second),
+        latency(|latency| latency.p50_ns),
+        or_dash(p99.map(|latency| human::time(latency.p99_ns))),
+        latency(|latency| latency.max_ns),
+        human::time(phase.total_ns),
+        own_spans(phase.rank_spans.iter().copied(), phase.total_ns),
     );
-    let heads = ["operations/s", "", ">max", ">min", ">mean", ">sd"];
-    text.push_str(&table(&heads, found.summary.iter().map(rate_row).collect()));
-    text.push_str("\n\n");
-    let heads = ["latency", "", ">min", ">p50", ">p90", ">p99", ">p99.9", ">max"];
-    let last = found.phases.iter().map(|phase| phase.iteration).max();
-    let phases = found.phases.iter().filter(|phase| Some(phase.iteration) == last);
-    text.push_str(&table(&heads, phases.filter_map(latency_row).collect()));
-    for notice in &found.notices {
-        text.push('\n');
-        text.push_str(&paint.warning(&format!("note: {}", notice.message)));
+    if let Some(wall) = phase.stonewall {
+        text.push_str(&format!(
+            "\n     at the stonewall: {} 1/s, {} in {}",
+            human::three_digits(wall.operations_per_second),
+            human::count(wall.operation_count, "item"),
+            human::time(wall.time_ns)
+        ));
     }
     text
 }
 
+fn mark(cache: Option<ClientCache>) -> &'static str {
+    if cache == Some(ClientCache::Possible) { " *" } else { "" }
+}
+
+/// Rates over iterations, what to know.
+pub fn end(found: &StorageMetadata, paint: Paint) -> String {
+    let mut lines = Vec::new();
+    if found.requested.iterations > 1 {
+        let heads = ["operations/s", "", ">max", ">min", ">mean", ">sd"];
+        lines.push(table(&heads, found.summary.iter().map(rate_row).collect()));
+    }
+    if !found.complete {
+        lines.push(paint.warning(&format!("partial: {}", human::count(found.phases.len() as u64, "phase"))));
+    }
+    let directories = match found.tree_count {
+        1 => "1 directory".to_owned(),
+        count => format!("{count} directories"),
+    };
+    lines.push(format!(
+        "{directories} in a tree, {} of each rank and kind; file system: {}",
+        human::count(found.item_count, "item"),
+        found.file_system
+    ));
+    lines.extend(clocks(found.phases.iter().map(|phase| (phase.clock, phase.total_ns))));
+    lines.extend(found.notices.iter().map(|notice| paint.warning(&format!("note: {}", notice.message))));
+    lines.join("\n")
+}
+
 fn rate_row(summary: &MetadataSummary) -> Vec<String> {
     let rate = summary.operations_per_second;
-    let mark = if summary.client_cache == Some(ClientCache::Possible) { " *" } else { "" };
-    let head = [summary.kind.name().to_owned(), format!("{}{mark}", summary.operation.name())];
+    let operation = format!("{}{}", summary.operation.name(), mark(summary.client_cache));
     let figures = [rate.max, rate.min, rate.mean, rate.standard_deviation].map(human::three_digits);
-    head.into_iter().chain(figures).collect()
+    [summary.kind.name().to_owned(), operation].into_iter().chain(figures).collect()
 }
 
-fn latency_row(phase: &MetadataPhase) -> Option<Vec<String>> {
-    let latency = phase.latency.filter(|_| phase.kind != MetadataKind::Tree)?;
-    let times =
-        [latency.min_ns, latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
-    let head = [phase.kind.name().to_owned(), phase.operation.name().to_owned()];
-    Some(head.into_iter().chain(times.map(human::time)).collect())
-}
-
-/// The summary of mdtest 4, with its names and columns.
+/// The summary of mdtest 4, with its names and columns (its src/mdtest.c). Its standard deviation is that of a sample.
 pub fn mdtest(found: &StorageMetadata) -> String {
-    let iterations = found.requested.iterations;
+    let iterations = found.phases.iter().map(|phase| phase.iteration + 1).max().unwrap_or(0);
     let mut text = format!(
-        "SUMMARY rate: (of {iterations} iterations)\n   \
-         {:<24}{:>18}{:>15}{:>15}{:>15}\n   {:<24}{:>18}{:>15}{:>15}{:>15}\n",
+        "SUMMARY rate (in ops/sec): (of {iterations} iterations)\n   {:<14}{:>19}{:>15}{:>15}{:>15}\n   {:<15}{:>18}{:>15}{:>15}{:>15}",
         "Operation", "Max", "Min", "Mean", "Std Dev", "---------", "---", "---", "----", "-------"
     );
     // mdtest has the tree last.
@@ -70,18 +115,21 @@ pub fn mdtest(found: &StorageMetadata) -> String {
     for summary in items.into_iter().chain(tree) {
         let rate = summary.operations_per_second;
         text.push_str(&format!(
-            "   {:<24}{:>18.3}{:>15.3}{:>15.3}{:>15.3}\n",
+            "\n   {:<22} {:>14.3} {:>14.3} {:>14.3} {:>14.3}",
             mdtest_name(summary),
             rate.max,
             rate.min,
             rate.mean,
-            rate.standard_deviation
+            of_sample(rate, iterations)
         ));
     }
-    for notice in &found.notices {
-        text.push_str(&format!("note: {}\n", notice.message.trim_start_matches("* ")));
-    }
-    text.trim_end().to_owned()
+    text
+}
+
+/// With the divisor n - 1; 0 of one.
+fn of_sample(rate: StorageStatistics, count: u32) -> f64 {
+    let (all, of_sample) = (f64::from(count), f64::from(count.saturating_sub(1)));
+    if count < 2 { 0.0 } else { rate.standard_deviation * (all / of_sample).sqrt() }
 }
 
 fn mdtest_name(summary: &MetadataSummary) -> String {

@@ -4,9 +4,10 @@
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ClientCache, StorageLatency, StorageStatistics};
+use super::{ClientCache, RankSpan, StorageClock, StorageLatency, StorageStatistics};
 use crate::{
-    ByteCount, TimeSpan,
+    ByteCount, DataKind, TimeSpan,
+    control::Failure,
     flow::Notice,
     outcome::{MetricKind, Outcome, Unit},
 };
@@ -51,6 +52,18 @@ pub struct MetadataConfig {
     /// Bytes that are written to each file when it is created
     #[cfg_attr(feature = "cli", arg(long, short = 'w', value_name = "BYTES", default_value_t = MetadataConfig::default().write_bytes))]
     pub write_bytes: ByteCount,
+    /// What is written: random (nothing compresses or repeats), zero, or compress:N
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KIND", default_value_t = MetadataConfig::default().data))]
+    pub data: DataKind,
+    /// Flush each file with fsync after writing it, within its time (mdtest: -y)
+    #[cfg_attr(feature = "cli", arg(long, short = 'y'))]
+    pub fsync: bool,
+    /// Items only in the deepest directories of the tree (mdtest: -L)
+    #[cfg_attr(feature = "cli", arg(long, short = 'L'))]
+    pub leaves_only: bool,
+    /// With --stonewall: ranks go on creating until each has as many as the fastest
+    #[cfg_attr(feature = "cli", arg(long, requires = "stonewall"))]
+    pub wear_out: bool,
     /// Bytes that are read of each file
     #[cfg_attr(feature = "cli", arg(long, short = 'e', value_name = "BYTES", default_value_t = MetadataConfig::default().read_bytes))]
     pub read_bytes: ByteCount,
@@ -94,6 +107,10 @@ impl Default for MetadataConfig {
             directories_only: false,
             phases: MetadataOperation::ALL.to_vec(),
             write_bytes: ByteCount(0),
+            data: DataKind::default(),
+            fsync: false,
+            leaves_only: false,
+            wear_out: false,
             read_bytes: ByteCount(0),
             stride: 0,
             iterations: 1,
@@ -189,8 +206,11 @@ pub struct StorageMetadata {
     pub tree_count: u64,
     /// Items of each rank and kind.
     pub item_count: u64,
-    /// False when it was interrupted or its time limit passed.
+    /// False when it was interrupted, its time limit passed or it failed: the phases are those until then.
     pub complete: bool,
+    /// What ended it early.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// Phases, in the order in which they ran.
     pub phases: Vec<MetadataPhase>,
     /// Rates over iterations.
@@ -198,6 +218,17 @@ pub struct StorageMetadata {
     /// Caveats of the results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
+}
+
+/// A phase up to the stonewall.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MetadataStonewall {
+    /// Operations of all ranks until then.
+    pub operation_count: u64,
+    /// From the first rank's begin until the last one stood at the wall.
+    pub time_ns: u64,
+    /// Operations by that time.
+    pub operations_per_second: f64,
 }
 
 /// One phase of one iteration.
@@ -211,8 +242,13 @@ pub struct MetadataPhase {
     pub operation: MetadataOperation,
     /// Operations that were done.
     pub operation_count: u64,
-    /// From the first start to the last end over the ranks.
+    /// From the first begin to the last end over the ranks that have items.
     pub total_ns: u64,
+    /// What joined the ranks' clocks.
+    pub clock: StorageClock,
+    /// With `wear-out`: what there was when the stonewall's time was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stonewall: Option<MetadataStonewall>,
     /// Operations by that time.
     pub operations_per_second: f64,
     /// Latency of the operations.
@@ -223,6 +259,8 @@ pub struct MetadataPhase {
     pub client_cache: Option<ClientCache>,
     /// Operations of each rank.
     pub rank_counts: Vec<u64>,
+    /// When each rank worked.
+    pub rank_spans: Vec<RankSpan>,
 }
 
 /// Rate of an operation over all iterations.

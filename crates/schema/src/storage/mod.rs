@@ -9,7 +9,7 @@ pub use stream::*;
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteCount, TimeSpan};
+use crate::{ByteCount, DataKind, TimeSpan};
 
 /// How the ranks transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -68,23 +68,39 @@ pub struct StreamConfig {
     /// Only write, unless --read is given too
     #[cfg_attr(feature = "cli", arg(long, short = 'w'))]
     pub write: bool,
-    /// Only read what an earlier run with --keep and the same --name wrote, unless --write is given too
+    /// Only read what an earlier run with --keep and the same --name wrote, which stays, unless --write is given too
     #[cfg_attr(feature = "cli", arg(long, short = 'r'))]
     pub read: bool,
+    /// Take a transfer that is done in part for an error, instead of going on with the rest (IOR: -x)
+    #[cfg_attr(feature = "cli", arg(long, short = 'x'))]
+    pub single_attempt: bool,
     /// Order of reading back
     #[cfg_attr(feature = "cli", arg(long, value_enum, value_name = "ORDER", default_value_t = StreamConfig::default().reorder))]
     pub reorder: StreamReorder,
+    /// With -C: read what the rank this many places further wrote (default: ranks of a host)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, short = 'Q', value_name = "RANKS"))]
+    pub reorder_offset: Option<u32>,
+    /// Seed of random orders: of -Z and of -z
+    #[cfg_attr(feature = "cli", arg(long, short = 'X', value_name = "NUMBER", default_value_t = StreamConfig::default().seed))]
+    pub seed: u64,
     /// Transfers of a block in random order
     #[cfg_attr(feature = "cli", arg(long, short = 'z'))]
     pub random_offsets: bool,
+    /// What is written: random (nothing compresses or repeats), zero, or compress:N
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KIND", default_value_t = StreamConfig::default().data))]
+    pub data: DataKind,
+    /// Flush with fsync after each transfer that is written, within its time
+    #[cfg_attr(feature = "cli", arg(long, short = 'Y'))]
+    pub fsync_per_write: bool,
     /// Flush with fsync after writing, within the measured time
     #[cfg_attr(feature = "cli", arg(long, short = 'e'))]
     pub fsync: bool,
-    /// Write for so long, and read what was written then (IOR: -D)
+    /// End each phase after so long; what is read is what was written until then (IOR: -D)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'D', value_name = "TIME", value_parser = TimeSpan::or_seconds))]
     pub stonewall: Option<TimeSpan>,
-    /// With --stonewall: ranks go on writing until each has as much as the fastest
+    /// With --stonewall: ranks go on until each has as much as the fastest
     #[cfg_attr(feature = "cli", arg(long, requires = "stonewall"))]
     pub wear_out: bool,
     /// Barriers between open, transfers and close
@@ -108,6 +124,9 @@ pub struct StreamConfig {
     /// Pause between phases
     #[cfg_attr(feature = "cli", arg(long, short = 'd', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = StreamConfig::default().pause))]
     pub pause: TimeSpan,
+    /// Write over the files that an earlier run with --keep and the same --name left, instead of new ones; they stay
+    #[cfg_attr(feature = "cli", arg(long, short = 'E', requires = "name"))]
+    pub existing: bool,
     /// Keep the files
     #[cfg_attr(feature = "cli", arg(long, short = 'k'))]
     pub keep: bool,
@@ -141,8 +160,13 @@ impl Default for StreamConfig {
             iterations: 1,
             write: false,
             read: false,
+            single_attempt: false,
             reorder: StreamReorder::default(),
+            reorder_offset: None,
+            seed: 0,
             random_offsets: false,
+            data: DataKind::default(),
+            fsync_per_write: false,
             fsync: false,
             stonewall: None,
             wear_out: false,
@@ -153,6 +177,7 @@ impl Default for StreamConfig {
             direct: false,
             drop_caches: false,
             pause: TimeSpan(0),
+            existing: false,
             keep: false,
             name: None,
             hosts: None,
@@ -236,6 +261,37 @@ impl StorageStatistics {
             standard_deviation: variance.sqrt(),
         })
     }
+}
+
+/// When a rank worked in a phase, after the first rank's begin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RankSpan {
+    /// Its begin; that of the first rank is 0.
+    pub begin_ns: u64,
+    /// Its end.
+    pub end_ns: u64,
+}
+
+/// How the times of several ranks were brought onto one clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StorageClock {
+    /// What was done for it.
+    pub method: ClockMethod,
+    /// Maximum error of the phase's time that comes of it.
+    pub uncertainty_ns: u64,
+}
+
+/// What joins the clocks of ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockMethod {
+    /// All ranks have the same one: threads, or processes of one kernel.
+    #[default]
+    OneClock,
+    /// Clocks of several hosts, joined by offsets that were measured before and after the phase.
+    JoinedClocks,
+    /// Rank 0's clock, from before the barrier that begins the phase to behind the one that ends it.
+    Barriers,
 }
 
 /// Where what was read, or found by stat, can have come from.

@@ -4,8 +4,9 @@ use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{StorageLatency, StorageStatistics, StreamConfig};
+use super::{RankSpan, StorageClock, StorageLatency, StorageStatistics, StreamConfig};
 use crate::{
+    control::Failure,
     flow::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
 };
@@ -46,6 +47,19 @@ pub struct StreamRank {
     pub transfer_ns: u64,
     /// Time to close the file.
     pub close_ns: u64,
+    /// From before its open to behind its close.
+    pub span: RankSpan,
+}
+
+/// A phase up to the stonewall.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamStonewall {
+    /// Bytes of all ranks until then.
+    pub bytes: u64,
+    /// From the first rank's begin until the last one stood at the wall.
+    pub time_ns: u64,
+    /// Bits of `bytes` per second of `time_ns`.
+    pub bandwidth_bps: f64,
 }
 
 /// One phase of an iteration.
@@ -59,8 +73,13 @@ pub struct StreamPoint {
     pub bytes: u64,
     /// Transfers of all ranks.
     pub operation_count: u64,
-    /// From the begin of the phase to the end of the last rank: open, transfers, fsync and close.
+    /// From the first rank's begin to the last one's end: open, transfers, fsync and close.
     pub total_ns: u64,
+    /// What joined the ranks' clocks.
+    pub clock: StorageClock,
+    /// With `wear-out`: what there was when the stonewall's time was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stonewall: Option<StreamStonewall>,
     /// Bits of `bytes` per second of `total_ns`.
     pub bandwidth_bps: f64,
     /// Transfers per second of `total_ns`.
@@ -88,8 +107,11 @@ pub struct StreamStatistics {
 pub struct StreamSummary {
     /// Requested configuration.
     pub requested: StreamConfig,
-    /// False when it was interrupted: the points are those until then.
+    /// False when it was interrupted or failed: the points are those until then.
     pub complete: bool,
+    /// What ended it early.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// Host of the ranks; absent for this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,

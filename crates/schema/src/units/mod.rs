@@ -387,5 +387,7 @@ stored_as_text!(CoreList, "Core numbers in list form", "0-3,8", |n| Some(CoreLis
 ])));
 
 mod counts;
+mod data;
 
 pub use counts::CountRange;
+pub use data::DataKind;

@@ -9,20 +9,14 @@ use clearstream_schema::{
 };
 
 use super::{phase, tree::Tree};
-use crate::StorageError;
+use crate::{StorageError, clock::late_rank, mount::Mount};
 
 /// What a document has beside the phases.
 pub(super) struct Facts {
     /// Host of each rank.
     pub(super) hosts: Vec<String>,
-    /// File system type with its source.
-    pub(super) file_system: String,
+    pub(super) mount: Mount,
     pub(super) transport: String,
-}
-
-/// Whether a file system ([`crate::mount::of`]) is in memory.
-pub(super) fn is_memory(file_system: &str) -> bool {
-    file_system.starts_with("tmpfs ")
 }
 
 /// The document; `complete` says whether all phases ran to their end.
@@ -37,22 +31,23 @@ pub(super) fn document(
     more: impl IntoIterator<Item = Notice>,
 ) -> Result<StorageMetadata, StorageError> {
     let tree = Tree::new(config).map_err(StorageError::from)?;
-    let Facts { mut hosts, file_system, transport } = facts;
+    let Facts { mut hosts, mount, transport } = facts;
     hosts.sort();
     hosts.dedup();
-    let mut notices = notices(config, tree.items, (&hosts, is_memory(&file_system)), &phases, complete);
+    let mut notices = notices(config, tree.items, (&hosts, &mount), &phases, complete);
     notices.extend(more);
     Ok(StorageMetadata {
         schema: STORAGE_METADATA_SCHEMA.to_owned(),
         version: 1,
         directory: config.directory.clone(),
-        file_system,
+        file_system: mount.name,
         requested: config.clone(),
         transport,
         hosts,
         tree_count: tree.directories,
         item_count: tree.items,
         complete,
+        failure: None,
         summary: phase::summary(&phases),
         phases,
         notices,
@@ -62,7 +57,7 @@ pub(super) fn document(
 fn notices(
     config: &MetadataConfig,
     items: u64,
-    (hosts, is_memory): (&[String], bool),
+    (hosts, mount): (&[String], &Mount),
     phases: &[MetadataPhase],
     complete: bool,
 ) -> Vec<Notice> {
@@ -77,13 +72,11 @@ fn notices(
              before, and a repetition in the same directories would measure that",
         );
     }
-    if is_memory {
-        add("in-memory", "the file system is in memory (tmpfs): rates are of memory, not of storage");
-    } else {
+    if !mount.is_memory() {
         add(
             "may-be-cached",
-            "* stat and read may come from this host's caches of names, attributes and pages: they are rates of \
-             the client, not of the storage",
+            "stat and read may come from this host's caches of names, attributes and pages: their rates (*) are those \
+             of the client, not of the storage",
         );
     }
     let ranks = phases.first().map_or(0, |phase| phase.rank_counts.len());
@@ -102,5 +95,16 @@ fn notices(
     if complete && config.stonewall.is_some() && phases.iter().any(is_short) {
         add("stonewall", "the stonewall ended creation: later phases are of the items that there were");
     }
+    let named = phases.iter().map(|phase| {
+        let name = format!(
+            "{} of the {} in iteration {}",
+            phase.operation.name(),
+            phase.kind.name(),
+            phase.iteration
+        );
+        (name, phase.total_ns, phase.rank_spans.clone())
+    });
+    notices.extend(late_rank(named));
+    notices.extend(mount.notices(false));
     notices
 }

@@ -17,13 +17,8 @@ pub enum MetadataError {
     #[error(transparent)]
     File(Failure),
     /// The folder could not be removed.
-    #[error("the folder {folder} remains: {message}")]
-    Remains {
-        /// Its path.
-        folder: String,
-        /// Cause.
-        message: String,
-    },
+    #[error("{0}")]
+    Remains(String),
     /// A rank was lost.
     #[error(transparent)]
     Ranks(#[from] RankError),
@@ -50,7 +45,7 @@ impl MetadataError {
         match self {
             Self::Ranks(error) => of_ranks(&error),
             Self::File(failure) => failure,
-            Self::Remains { .. } => Failure { kind: FailureKind::File, message },
+            Self::Remains(_) => Failure { kind: FailureKind::File, message },
             Self::Invalid(_) => Failure { kind: FailureKind::Invalid, message },
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use clearstream_schema::{
     control::Failure,
-    storage::metadata::{MetadataKind, MetadataOperation},
+    storage::metadata::{MetadataConfig, MetadataKind, MetadataOperation},
 };
 use rustix::{
     fs::{AtFlags, Dir, OFlags, mkdirat, renameat, statat, unlinkat},
@@ -16,7 +16,8 @@ use rustix::{
 };
 
 use super::{MetadataError, file_error};
-use crate::folder::{FOLDER_FLAGS, FOLDER_MODE, Folder, METADATA_PREFIX};
+use crate::data::Source;
+use crate::folder::{FOLDER_FLAGS, FOLDER_MODE, Folder, METADATA_PREFIX, Remains};
 
 /// Suffix of renamed items.
 pub(super) const RENAMED: &str = ".renamed";
@@ -26,6 +27,42 @@ pub(super) fn create(directory: &Path) -> Result<Folder, MetadataError> {
     let name = format!("{METADATA_PREFIX}{:016x}", rand::random::<u64>());
     let made = Folder::create(directory, &name);
     made.map_err(|error| MetadataError::File(file_error("create the folder", &directory.join(&name), &error)))
+}
+
+/// What an operation writes, or room for what it reads.
+pub(super) enum Contents {
+    Write {
+        source: Source,
+        /// Each file is flushed.
+        flush: bool,
+    },
+    Read(Vec<u8>),
+}
+
+impl Contents {
+    pub(super) fn new(
+        config: &MetadataConfig,
+        operation: MetadataOperation,
+        bytes: usize,
+    ) -> io::Result<Self> {
+        if operation == MetadataOperation::Create {
+            let ranks = usize::try_from(config.rank_count()).unwrap_or(usize::MAX);
+            return Ok(Self::Write { source: Source::new(config.data, bytes, ranks)?, flush: config.fsync });
+        }
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        buffer.resize(bytes, 0);
+        Ok(Self::Read(buffer))
+    }
+
+    /// Has the next operation's bytes ready, outside of its time.
+    pub(super) fn prepare(&mut self) {
+        if let Self::Write { source, .. } = self
+            && source.is_used()
+        {
+            source.renew();
+        }
+    }
 }
 
 /// The folder with the operations on its items.
@@ -57,19 +94,24 @@ impl Items {
         Ok(unlinkat(&self.0.own, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// One operation on an item; `buffer` is what is written, or room for what is read.
+    /// One operation on an item.
     pub(super) fn operate(
         &self,
         kind: MetadataKind,
         operation: MetadataOperation,
         item: &str,
-        buffer: &mut [u8],
+        contents: &mut Contents,
     ) -> io::Result<()> {
         use MetadataKind::File as OfFile;
         match (operation, kind) {
             (MetadataOperation::Create, OfFile) => {
                 let mut file = self.0.open(item, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
-                file.write_all(buffer)?;
+                if let Contents::Write { source, flush } = contents {
+                    file.write_all(source.next())?;
+                    if *flush {
+                        file.sync_all()?;
+                    }
+                }
                 clearstream_sys::file::close(file)
             }
             (MetadataOperation::Create, _) => self.make(item),
@@ -79,6 +121,7 @@ impl Items {
             (MetadataOperation::Read, OfFile) => {
                 let mut file = self.0.open(item, OFlags::RDONLY)?;
                 let mut read = 0;
+                let Contents::Read(buffer) = contents else { return Ok(()) };
                 while read < buffer.len() {
                     match file.read(&mut buffer[read..])? {
                         0 => break,
@@ -112,8 +155,7 @@ impl Items {
     }
 
     /// Removes the folder, which is empty.
-    pub(super) fn leave(&self) -> Result<(), MetadataError> {
-        let folder = self.path().display().to_string();
-        self.0.leave().map_err(|message| MetadataError::Remains { folder, message })
+    pub(super) fn leave(&self) -> Result<(), Remains> {
+        self.0.leave()
     }
 }

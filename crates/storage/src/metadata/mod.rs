@@ -16,10 +16,7 @@ mod workload;
 use std::{
     cell::RefCell,
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -33,11 +30,10 @@ use clearstream_schema::{
         metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, StorageMetadata},
     },
 };
-use quanta::Instant;
 use serde::{Deserialize, Serialize};
 
 use agreement::{Next, agreed, agreement};
-use document::{Facts, document, is_memory};
+use document::{Facts, document};
 pub use error::MetadataError;
 use error::file_error;
 use folder::Items;
@@ -48,12 +44,13 @@ pub use workload::StorageMetadataWorkload;
 use crate::{
     StorageError,
     calls::{Benchmark, Measured, StorageEnded},
+    clock::{Clocks, Spans},
     collective::{gather, share},
-    controller::{Driven, drive},
-    folder::{Folder, clear_left_over},
+    controller::{Driven, Ran, drive, remains},
+    folder::{Folder, Remains, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
-    mount,
+    mount::Mount,
 };
 
 /// Largest content of a file: a buffer of it is in memory.
@@ -61,26 +58,6 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// Maximum number of ranks of one process.
 const TASKS_MAX: u32 = 1024;
-
-/// What ends a run, and the clock of its ranks.
-#[derive(Debug, Clone, Copy)]
-struct Control<'a> {
-    /// Origin of times, of all ranks.
-    origin: Instant,
-    stop: &'a AtomicBool,
-}
-
-impl Control<'_> {
-    /// Whether the run has to end.
-    fn is_over(&self) -> bool {
-        self.stop.load(Relaxed)
-    }
-
-    /// Time since the origin.
-    fn at(&self, now: Instant) -> u64 {
-        u64::try_from(now.saturating_duration_since(self.origin).as_nanos()).unwrap_or(u64::MAX)
-    }
-}
 
 /// Runs it at an agent. When `stop` is set or `timeout` is over, the phases are those until then.
 ///
@@ -92,7 +69,7 @@ pub fn run(
     timeout: Duration,
     stop: &AtomicBool,
     on_phase: &mut dyn FnMut(&MetadataPhase),
-) -> Result<StorageMetadata, StorageError> {
+) -> Result<Ran<StorageMetadata>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let benchmark = Benchmark::Metadata(config.clone());
     let mut phases = Vec::new();
@@ -102,18 +79,23 @@ pub fn run(
             phases.push(*phase);
         }
     })?;
-    let Driven { started, is_finished, ended } = driven;
-    if let Some(failure) = ended.failure {
-        return Err(StorageError::Failed(failure));
-    }
-    let facts = Facts {
-        hosts: started.hosts,
-        file_system: started.file_system,
-        transport: THREADS_TRANSPORT.to_owned(),
-    };
-    let remains = ended.remains.map(|message| Notice { id: "folder-remains".to_owned(), message });
-    let notices = started.left_over.into_iter().chain(remains);
-    document(config, facts, phases, is_finished, notices)
+    let Driven { started, is_finished, ended, error } = driven;
+    let facts = Facts { hosts: started.hosts, mount: started.mount, transport: THREADS_TRANSPORT.to_owned() };
+    let notices = started.left_over.into_iter().chain(ended.notices);
+    ran(config, facts, phases, (is_finished, error), notices)
+}
+
+/// A run, complete or not.
+fn ran(
+    config: &MetadataConfig,
+    facts: Facts,
+    phases: Vec<MetadataPhase>,
+    (is_finished, error): (bool, Option<StorageError>),
+    more: impl IntoIterator<Item = Notice>,
+) -> Result<Ran<StorageMetadata>, StorageError> {
+    let is_complete = is_finished && error.is_none();
+    let found = document(config, facts, phases, is_complete, more)?;
+    Ran::of(found.phases.is_empty(), error, |failure| StorageMetadata { failure, ..found })
 }
 
 /// Rejects invalid options, with a suggested correction.
@@ -131,6 +113,11 @@ pub(crate) fn check(config: &MetadataConfig) -> Result<(), Failure> {
     if config.write_bytes.0 > MAX_BYTES || config.read_bytes.0 > MAX_BYTES {
         return Err(invalid("write-bytes and read-bytes must be at most 1GiB".to_owned()));
     }
+    if config.wear_out && config.stonewall.is_none() {
+        return Err(invalid(
+            "wear-out is of a stonewall: add it, as in 30s, or leave wear-out out".to_owned(),
+        ));
+    }
     if config.files_only && config.directories_only {
         return Err(invalid("files-only and directories-only exclude each other: leave one out".to_owned()));
     }
@@ -144,7 +131,6 @@ pub(crate) fn run_threads(
     guard: &mut Guard,
     on_phase: &(impl Fn(&MetadataPhase) + Sync),
 ) -> StorageEnded {
-    let control = Control { origin: Instant::now(), stop };
     // The folder is the same one for all threads: rank 0, which makes it, is the first to come here.
     let guard = Mutex::new(Some(guard));
     let results = threads(config.tasks as usize, |world| {
@@ -152,10 +138,17 @@ pub(crate) fn run_threads(
             let first = guard.lock().unwrap_or_else(PoisonError::into_inner).take();
             first.into_iter().for_each(|guard| watched(folder, guard));
         };
-        measure(world, config, control, &watch, on_phase)
+        measure(world, config, stop, &watch, on_phase)
     });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
-    StorageEnded { failure: first.err().map(|error| error.failure()), remains: None }
+    match first.map(Option::flatten) {
+        Ok(Some(ended)) => StorageEnded {
+            failure: ended.error.map(MetadataError::failure),
+            notices: ended.others.map(remains).into_iter().collect(),
+        },
+        Ok(None) => StorageEnded::default(),
+        Err(error) => StorageEnded { failure: Some(error.failure()), notices: Vec::new() },
+    }
 }
 
 /// Has a folder removed after a death of this process.
@@ -184,7 +177,7 @@ pub fn run_job(
     timeout: Duration,
     stop: &AtomicBool,
     on_phase: &mut dyn FnMut(&MetadataPhase),
-) -> Result<StorageMetadata, StorageError> {
+) -> Result<Ran<StorageMetadata>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let options = JobOptions {
         verb: "metadata",
@@ -197,19 +190,20 @@ pub fn run_job(
     let found = job::run(place, &options, config, timeout, stop, &mut |phase: MetadataPhase| {
         on_phase(&phase);
         phases.push(phase);
-    })?;
-    let found: StorageMetadata = match found {
-        Some(found) => found,
-        // The ranks were stopped before rank 0 could say more.
-        None => {
-            let unknown = || "unknown".to_owned();
-            let facts =
-                Facts { hosts: host_names(options.hosts), file_system: unknown(), transport: unknown() };
-            return document(config, facts, phases, false, None);
-        }
+    });
+    let (found, error) = match found {
+        Ok(found) => (found, None),
+        Err(error) => (None, Some(error)),
+    };
+    let Some(found): Option<StorageMetadata> = found else {
+        // The ranks were stopped, or lost, before rank 0 could say more.
+        let transport = "unknown".to_owned();
+        let facts = Facts { hosts: host_names(options.hosts), mount: Mount::unknown(), transport };
+        return ran(config, facts, phases, (false, error), None);
     };
     job::check_ranks(found.requested.tasks, config.rank_count())?;
-    Ok(StorageMetadata { requested: config.clone(), ..found })
+    let error = error.or_else(|| found.failure.clone().map(StorageError::Failed));
+    Ok(Ran { found: StorageMetadata { requested: config.clone(), ..found }, error })
 }
 
 /// One process of an MPI job as a rank; every rank calls it with the same configuration. Rank 0 has the result, and
@@ -223,27 +217,27 @@ pub fn run_rank(
     stop: &AtomicBool,
     guard: &mut Guard,
     on_phase: &mut dyn FnMut(&MetadataPhase),
-) -> Result<Option<StorageMetadata>, StorageError> {
+) -> Result<Option<Ran<StorageMetadata>>, StorageError> {
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
     let config = MetadataConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
-    let control = Control { origin: Instant::now(), stop };
     let guard = RefCell::new(guard);
     let measured = RefCell::new((Vec::new(), on_phase));
     let watch = |folder: &Folder| watched(folder, &mut guard.borrow_mut());
     let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
-    let ended = measure(world, &config, control, &watch, &|phase| {
+    let ended = measure(world, &config, stop, &watch, &|phase| {
         let (phases, on_phase) = &mut *measured.borrow_mut();
         on_phase(phase);
         phases.push(phase.clone());
     })?;
-    let Some(Ended { complete, hosts }) = ended else { return Ok(None) };
+    let Some(Ended { complete, hosts, error, others }) = ended else { return Ok(None) };
     let facts = Facts {
         hosts,
-        file_system: mount::of(Path::new(&config.directory)),
+        mount: Mount::of(Path::new(&config.directory)),
         transport: world.transport().to_owned(),
     };
-    document(&config, facts, measured.into_inner().0, complete, left_over).map(Some)
+    let notices = left_over.into_iter().chain(others.map(remains));
+    ran(&config, facts, measured.into_inner().0, (complete, error.map(StorageError::from)), notices).map(Some)
 }
 
 /// How it ended, at rank 0.
@@ -251,6 +245,10 @@ struct Ended {
     complete: bool,
     /// Host of each rank.
     hosts: Vec<String>,
+    /// Why it ended early, or the folder stays.
+    error: Option<MetadataError>,
+    /// Files of others keep the folder.
+    others: Option<String>,
 }
 
 /// Runs the measurement; every rank calls it with the same arguments. Rank 0 knows how it ended. `on_phase` sees each
@@ -261,7 +259,7 @@ struct Ended {
 fn measure(
     world: &mut dyn World,
     config: &MetadataConfig,
-    control: Control<'_>,
+    stop: &AtomicBool,
     watch: &dyn Fn(&Folder),
     on_phase: &dyn Fn(&MetadataPhase),
 ) -> Result<Option<Ended>, MetadataError> {
@@ -280,10 +278,12 @@ fn measure(
     }
     agreement(world, entered.as_ref().err().cloned())?;
     let Ok(folder) = entered else { return Ok(None) };
+    let clocks = Clocks::join(world)?;
     let mut run = Run {
         world,
         config,
-        control,
+        stop,
+        clocks,
         folder: &folder,
         prepared: &prepared,
         on_phase,
@@ -295,9 +295,16 @@ fn measure(
     if world.rank() != 0 {
         return complete.map(|_| None);
     }
-    let left = cleaned.and(folder.leave());
-    let complete = error::joined(complete, left)?;
-    Ok(Some(Ended { complete, hosts: prepared.hosts }))
+    let (left, others) = match folder.leave() {
+        Ok(()) => (Ok(()), None),
+        Err(Remains::Own(message)) => (Err(MetadataError::Remains(message)), None),
+        Err(Remains::Others(message)) => (Ok(()), Some(message)),
+    };
+    let (complete, error) = match error::joined(complete, cleaned.and(left)) {
+        Ok(complete) => (complete, None),
+        Err(error) => (false, Some(error)),
+    };
+    Ok(Some(Ended { complete, hosts: prepared.hosts, error, others }))
 }
 
 fn prepare(
@@ -307,7 +314,7 @@ fn prepare(
     made: &mut Option<Folder>,
 ) -> Result<Prepared, MetadataError> {
     let tree = Tree::new(config)?;
-    let is_memory = is_memory(&mount::of(directory));
+    let is_memory = Mount::of(directory).is_memory();
     let folder = made.insert(folder::create(directory)?).name.clone();
     Ok(Prepared { folder, tree, hosts, is_memory })
 }
@@ -315,7 +322,8 @@ fn prepare(
 struct Run<'a, 'w> {
     world: &'a mut (dyn World + 'w),
     config: &'a MetadataConfig,
-    control: Control<'a>,
+    stop: &'a AtomicBool,
+    clocks: Clocks,
     folder: &'a Items,
     prepared: &'a Prepared,
     on_phase: &'a dyn Fn(&MetadataPhase),
@@ -388,28 +396,28 @@ impl Run<'_, '_> {
         let task = Task {
             config: self.config,
             tree: self.prepared.tree,
-            control: self.control,
+            stop: self.stop,
             iteration: self.iteration,
             kind,
             operation,
             owner,
             limit,
         };
-        let own = phase::run(self.world, self.folder, task)?;
+        let (own, spans) = phase::run(self.world, &self.clocks, self.folder, task)?;
         if operation == MetadataOperation::Create {
-            self.made[kind as usize] = (own.operations + 1).min(limit);
+            self.made[kind as usize] = (own.operations + u64::from(!own.is_foreign)).min(limit);
         }
         let ranks = gather(self.world, &own)?;
-        let next = (self.world.rank() == 0).then(|| self.collect(task, &ranks));
+        let next = spans.map(|spans| self.collect(task, &ranks, spans));
         share(self.world, next.as_ref())?.value()
     }
 
-    fn collect(&mut self, task: Task<'_>, ranks: &[RankPhase]) -> Next<Vec<u64>> {
+    fn collect(&mut self, task: Task<'_>, ranks: &[RankPhase], spans: Spans) -> Next<Vec<u64>> {
         let failures: Vec<_> = ranks.iter().map(|rank| rank.failure.clone()).collect();
         if let Next::Failed(message) = agreed(&failures) {
             return Next::Failed(message);
         }
-        let mut phase = phase::figures(task, ranks);
+        let mut phase = phase::figures(task, ranks, spans);
         if matches!(task.operation, MetadataOperation::Stat | MetadataOperation::Read) {
             let is_memory = self.prepared.is_memory;
             phase.client_cache = Some(if is_memory { ClientCache::Memory } else { ClientCache::Possible });
@@ -445,6 +453,8 @@ impl Run<'_, '_> {
         all?;
         let all = gather(self.world, &failure)?;
         let first = all.into_iter().chain([failure]).flatten().next();
-        first.map_or(Ok(()), |message| Err(MetadataError::Remains { folder, message }))
+        first.map_or(Ok(()), |message| {
+            Err(MetadataError::Remains(format!("the folder {folder} remains: {message}")))
+        })
     }
 }

@@ -16,6 +16,8 @@ const MAX_DEPTH: u32 = 128;
 pub(super) struct Tree {
     branching: u64,
     pub(super) directories: u64,
+    /// The first directory that has items.
+    first: u64,
     per_directory: u64,
     /// Items of each rank and kind.
     pub(super) items: u64,
@@ -24,9 +26,10 @@ pub(super) struct Tree {
 
 impl Tree {
     pub(super) fn new(config: &MetadataConfig) -> Result<Self, MetadataError> {
-        let mut directories: u64 = 0;
+        let (mut directories, mut above): (u64, u64) = (0, 0);
         for level in 0..=config.depth.min(MAX_DEPTH) {
             let on_level = config.branching.checked_pow(level);
+            above = directories;
             let all = on_level.and_then(|count| directories.checked_add(count));
             directories = all.unwrap_or(u64::MAX).min(MAX_DIRECTORIES + 1);
         }
@@ -36,14 +39,15 @@ impl Tree {
                 config.depth, config.branching
             )));
         }
+        let first = if config.leaves_only { above } else { 0 };
         let (per_directory, items) = match config.items_per_directory {
-            Some(count) => (count, count.checked_mul(directories)),
-            None => (config.items.div_ceil(directories), Some(config.items)),
+            Some(count) => (count, count.checked_mul(directories - first)),
+            None => (config.items.div_ceil(directories - first), Some(config.items)),
         };
         let items = items.filter(|items| *items > 0 && *items < u64::from(u32::MAX) * 1000);
         let items = items.ok_or_else(|| MetadataError::Invalid("-n, -I: from 1 item".to_owned()))?;
         let is_unique = config.unique_directory;
-        Ok(Self { branching: config.branching, directories, per_directory, items, is_unique })
+        Ok(Self { branching: config.branching, directories, first, per_directory, items, is_unique })
     }
 
     /// Path of a directory of a rank's tree, relative to the folder.
@@ -66,7 +70,7 @@ impl Tree {
 
     /// Path of a rank's item, relative to the folder.
     pub(super) fn item(&self, iteration: u32, rank: usize, kind: MetadataKind, number: u64) -> String {
-        let mut path = self.directory(iteration, rank, number / self.per_directory);
+        let mut path = self.directory(iteration, rank, self.first + number / self.per_directory);
         let _ = write!(path, "/{}.{rank}.{number}", kind.name());
         path
     }
@@ -93,6 +97,14 @@ mod tests {
         assert!(items.iter().all(|path| all.contains(path.rsplit_once('/').unwrap().0)));
         let config = MetadataConfig { items_per_directory: Some(2), ..config };
         assert_eq!(Tree::new(&config).unwrap().items, 26);
+        // Of mdtest -L: 9 leaves.
+        let leaves = Tree::new(&MetadataConfig { leaves_only: true, ..config.clone() }).unwrap();
+        let places: BTreeSet<String> = (0..leaves.items)
+            .map(|number| leaves.item(0, 0, MetadataKind::File, number))
+            .map(|path| path.rsplit_once('/').unwrap().0.to_owned())
+            .collect();
+        assert_eq!((leaves.items, places.len()), (18, 9));
+        assert!(places.iter().all(|path| path.matches('/').count() == 2), "{places:?}");
         for (depth, branching, items) in [(0, 0, 1), (200, 1, 1), (40, 10, 1), (0, 1, 0)] {
             let config = MetadataConfig { depth, branching, items, ..MetadataConfig::default() };
             assert!(Tree::new(&config).is_err());

@@ -70,7 +70,7 @@ impl Workload for StorageMetadataWorkload {
         };
         match first_error {
             Some(error) => Err(error.into()),
-            None => Ok(found?.outcome()?),
+            None => Ok(found?.whole()?.outcome()?),
         }
     }
 }

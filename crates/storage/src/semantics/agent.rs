@@ -32,7 +32,7 @@ use super::{
     folder::{Folder, raw},
     races,
 };
-use crate::{guard::Guard, mount};
+use crate::{guard::Guard, mount::Mount};
 
 /// Bytes of a mapping.
 const MAP_BYTES: usize = 4096;
@@ -83,7 +83,7 @@ impl SemanticsAgent {
             self.guard = Some(guard);
         }
         self.folder = Some(folder);
-        Ok(Entered { file_system: mount::of(directory), process: std::process::id() })
+        Ok(Entered { file_system: Mount::of(directory).name, process: std::process::id() })
     }
 
     fn leave(&mut self) -> Result<Done, Failure> {

@@ -1,6 +1,7 @@
 //! Validation of options, before any side effect.
 
 use clearstream_schema::{
+    DataKind,
     control::{Failure, FailureKind},
     storage::{StreamBackend, StreamConfig, StreamReorder},
 };
@@ -89,8 +90,28 @@ fn problem(config: &StreamConfig) -> Option<String> {
                 .to_owned(),
         );
     }
-    if config.keep && config.iterations > 1 && config.read && !config.write {
-        return Some("files of one iteration are kept: leave iterations out".to_owned());
+    if config.existing && !config.write {
+        return Some("existing is of writing: add --write, or leave --existing out".to_owned());
+    }
+    if config.existing && config.name.is_none() {
+        return Some(
+            "existing needs the name of the folder that an earlier run has kept: write --name NAME"
+                .to_owned(),
+        );
+    }
+    if config.reorder_offset.is_some() && config.reorder != StreamReorder::Constant {
+        return Some("an offset is of reading by -C: add it, or leave reorder-offset out".to_owned());
+    }
+    if config.single_attempt && config.backend == StreamBackend::Mmap {
+        return Some("a mapping has no transfers in part: leave single-attempt out".to_owned());
+    }
+    if config.fsync_per_write && config.backend == StreamBackend::IoUring {
+        return Some(
+            "transfers of io-uring are flushed at the end alone: leave fsync-per-write out".to_owned(),
+        );
+    }
+    if config.verify && config.data != DataKind::default() {
+        return Some("verify writes a pattern of its own: leave data out".to_owned());
     }
     let reorders = config.reorder != StreamReorder::None;
     if reorders && config.phases().len() == 1 && config.write {
@@ -123,6 +144,10 @@ mod tests {
             (StreamConfig { stonewall: Some(TimeSpan(0)), ..default() }, "30s"),
             (StreamConfig { wear_out: true, ..default() }, "stonewall"),
             (StreamConfig { read: true, ..default() }, "--name"),
+            (StreamConfig { existing: true, ..default() }, "--write"),
+            (StreamConfig { existing: true, write: true, ..default() }, "--name"),
+            (StreamConfig { reorder_offset: Some(1), ..default() }, "-C"),
+            (StreamConfig { verify: true, data: DataKind::Zero, ..default() }, "pattern of its own"),
             (StreamConfig { write: true, reorder: StreamReorder::Random, ..default() }, "reorder"),
         ];
         for (config, expected) in wrong {

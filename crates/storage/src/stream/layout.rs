@@ -1,9 +1,12 @@
 //! Where each rank's transfers are: IOR's segments, blocks and transfers, in order or in a random one.
 
 use clearstream_schema::storage::StreamConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::data::mixed;
 
 /// Layout of the files of a test.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Layout {
     ranks: u64,
     transfer: u64,
@@ -27,11 +30,21 @@ impl Layout {
         }
     }
 
-    /// Offset in its file of the transfer that a rank does as number `index`. A shared file has in each
-    /// segment a block of every rank, in their order.
-    pub(super) fn offset(&self, owner: usize, index: u64) -> u64 {
+    /// Bytes of a block.
+    pub(super) fn block(&self) -> u64 {
+        self.block
+    }
+
+    /// Transfers of a rank that writes all.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Offset in its file of the transfer that a rank does as number `index`; a random order is one of the first `of`
+    /// transfers. A shared file has in each segment a block of every rank, in their order.
+    pub(super) fn offset(&self, owner: usize, index: u64, of: u64) -> u64 {
         let place = match self.seed {
-            Some(seed) => permuted(index, self.count, seed ^ (owner as u64) << 32),
+            Some(seed) => permuted(index, of, seed ^ (owner as u64) << 32),
             None => index,
         };
         if !self.is_shared {
@@ -69,14 +82,6 @@ pub(super) fn permuted(index: u64, count: u64, seed: u64) -> u64 {
     }
 }
 
-/// SplitMix64's output function (G. Steele, D. Lea, C. Flood, 2014).
-pub(super) fn mixed(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -93,13 +98,15 @@ mod tests {
     #[test]
     fn a_shared_file_has_segments_of_blocks_of_transfers() {
         let layout = Layout::new(&config(), 2, 0);
-        let of = |rank| (0..layout.count).map(|index| layout.offset(rank, index)).collect::<Vec<_>>();
+        let of = |rank| {
+            (0..layout.count).map(|index| layout.offset(rank, index, layout.count)).collect::<Vec<_>>()
+        };
         assert_eq!(of(0), [0, 10, 20, 60, 70, 80]);
         assert_eq!(of(1), [30, 40, 50, 90, 100, 110]);
         assert_eq!(layout.file_bytes(), 120);
         let own = Layout::new(&StreamConfig { file_per_process: true, ..config() }, 2, 0);
         assert_eq!(
-            (0..own.count).map(|index| own.offset(1, index)).collect::<Vec<_>>(),
+            (0..own.count).map(|index| own.offset(1, index, own.count)).collect::<Vec<_>>(),
             [0, 10, 20, 30, 40, 50]
         );
         assert_eq!(own.file_bytes(), 60);
@@ -110,7 +117,9 @@ mod tests {
         let random =
             |seed| Layout::new(&StreamConfig { random_offsets: true, segments: 50, ..config() }, 3, seed);
         let (one, other) = (random(1), random(2));
-        let of = |layout: &Layout, rank| (0..150).map(|index| layout.offset(rank, index)).collect::<Vec<_>>();
+        let of = |layout: &Layout, rank| {
+            (0..150).map(|index| layout.offset(rank, index, layout.count)).collect::<Vec<_>>()
+        };
         let all: BTreeSet<u64> = (0..3).flat_map(|rank| of(&one, rank)).collect();
         assert_eq!(all, (0..450).map(|place| place * 10).collect(), "of all ranks, each place once");
         assert_ne!(of(&one, 0), of(&other, 0));

@@ -7,9 +7,14 @@
 
 mod check;
 mod engine;
+mod files;
+mod kept;
 mod layout;
 mod pattern;
+mod phase;
+mod point;
 mod prepared;
+mod share;
 mod transfer;
 mod workload;
 
@@ -31,11 +36,12 @@ use crate::{
     StorageError,
     agent::memory,
     calls::{Benchmark, Measured, StorageStarted},
-    controller::{Driven, drive},
+    clock::late_rank,
+    controller::{Driven, Ran, drive, remains},
     folder::{STREAM_PREFIX, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
-    mount,
+    mount::Mount,
 };
 use check::check;
 use engine::Test;
@@ -53,7 +59,7 @@ pub fn run(
     timeout: Duration,
     stop: &AtomicBool,
     on_point: &mut dyn FnMut(&StreamPoint),
-) -> Result<StreamSummary, StorageError> {
+) -> Result<Ran<StreamSummary>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let folder = folder_name(config);
     let mut points = Vec::new();
@@ -64,13 +70,18 @@ pub fn run(
             points.push(*point);
         }
     });
-    let Driven { started, is_finished, ended } = driven.map_err(|error| match error {
+    let Driven { started, is_finished, ended, error } = driven.map_err(|error| match error {
         // Nothing was written.
         StorageError::Peer(PeerError::Refused { .. }) => error,
         error => with_kept(error, config, &folder),
     })?;
-    let (remains, kept_folder) = (ended.remains, config.keep.then_some(folder));
-    Ok(StreamSummary { kept_folder, ..summary(config, &started, points, is_finished, remains) })
+    let error = error.map(|error| with_kept(error, config, &folder));
+    Ran::of(points.is_empty(), error, |failure| {
+        let is_whole = is_finished && failure.is_none();
+        let kept_folder = config.keep.then_some(folder);
+        let summary = summary(config, &started, points, is_whole, ended.notices);
+        StreamSummary { kept_folder, failure, ..summary }
+    })
 }
 
 /// Runs a test by ranks on the hosts of the options, processes of an MPI job. When `stop` is set or `timeout` is over,
@@ -84,7 +95,7 @@ pub fn run_job(
     timeout: Duration,
     stop: &AtomicBool,
     on_point: &mut dyn FnMut(&StreamPoint),
-) -> Result<StreamSummary, StorageError> {
+) -> Result<Ran<StreamSummary>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let options = JobOptions {
         verb: "stream",
@@ -104,30 +115,33 @@ pub fn run_job(
         on_point(&point);
         points.push(point);
     });
-    let found = found.map_err(|error| match &error {
+    let (found, error) = match found {
+        Ok(found) => (found, None),
         // What a rank reports has it, where there are files.
-        StorageError::Failed(failure)
+        Err(StorageError::Failed(failure))
             if failure.kind == FailureKind::Connection && !failure.message.contains(&folder) =>
         {
-            with_kept(error, config, &folder)
+            (None, Some(with_kept(StorageError::Failed(failure), config, &folder)))
         }
-        _ => error,
-    })?;
-    let stopped = || {
-        let started = StorageStarted {
-            file_system: "unknown".to_owned(),
-            memory_bytes: 0,
-            hosts: Vec::new(),
-            left_over: None,
-        };
-        summary(config, &started, points, false, None)
+        Err(error) => (None, Some(error)),
     };
     if let Some(found) = &found {
         let found: &StreamSummary = found;
         job::check_ranks(found.requested.tasks, config.rank_count())?;
     }
-    let found = found.unwrap_or_else(stopped);
-    Ok(StreamSummary { requested: config.clone(), ..found })
+    let of_result = found.as_ref().and_then(|found| found.failure.clone()).map(StorageError::Failed);
+    Ran::of(points.is_empty(), error.or(of_result), |failure| {
+        let stopped = || {
+            let started = StorageStarted {
+                mount: Mount::unknown(),
+                memory_bytes: 0,
+                hosts: Vec::new(),
+                left_over: None,
+            };
+            summary(config, &started, points, false, Vec::new())
+        };
+        StreamSummary { requested: config.clone(), failure, ..found.unwrap_or_else(stopped) }
+    })
 }
 
 /// One process of an MPI job as a rank; every rank calls it with the same configuration. Rank 0 has the result, and
@@ -141,7 +155,7 @@ pub fn run_rank(
     stop: &AtomicBool,
     guard: &mut Guard,
     on_point: &mut dyn FnMut(&StreamPoint),
-) -> Result<Option<StreamSummary>, StorageError> {
+) -> Result<Option<Ran<StreamSummary>>, StorageError> {
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
     let config = StreamConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
@@ -150,8 +164,11 @@ pub fn run_rank(
     folder.watch(Some(guard));
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
     let mut found = ranks_part(world, &config, &folder, stop, on_point);
-    if let Ok(Some(found)) = &mut found {
-        found.notices.extend(left_over);
+    if let Ok(Some(ran)) = &mut found {
+        ran.found.notices.extend(left_over);
+        ran.error =
+            ran.error.take().map(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()));
+        ran.found.failure = ran.error.as_ref().map(StorageError::failure);
     }
     found.map_err(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()))
 }
@@ -163,10 +180,10 @@ fn ranks_part(
     folder: &TestFolder,
     stop: &AtomicBool,
     on_point: &mut dyn FnMut(&StreamPoint),
-) -> Result<Option<StreamSummary>, StorageError> {
+) -> Result<Option<Ran<StreamSummary>>, StorageError> {
     let mut points = Vec::new();
     let mut test = Test::new(world, config, &folder.folder, stop).map_err(StorageError::from)?;
-    let hosts = test.hosts.clone();
+    let (hosts, mut notices) = (test.hosts.clone(), test.notices());
     let result = test.run(&mut |point| {
         on_point(&point);
         points.push(point);
@@ -174,22 +191,30 @@ fn ranks_part(
     if world.rank() != 0 {
         return result.map(|()| None).map_err(StorageError::from);
     }
-    let remains = folder.leave().err();
-    result.map_err(|error| match error.into() {
-        StorageError::Failed(failure) => {
-            StorageError::Failed(prepared::with_remains(failure, remains.as_deref()))
+    let error = match (result.map_err(StorageError::from), folder.leave()) {
+        (Ok(()), left) => {
+            let (failure, others) = prepared::with_remains(None, left);
+            notices.extend(others.map(remains));
+            failure.map(StorageError::Failed)
         }
-        error => error,
-    })?;
+        (Err(StorageError::Failed(failure)), left) => {
+            prepared::with_remains(Some(failure), left).0.map(StorageError::Failed)
+        }
+        (Err(error), _) => Some(error),
+    };
     let started = StorageStarted {
-        file_system: mount::of(Path::new(&config.directory)),
+        mount: Mount::of(Path::new(&config.directory)),
         memory_bytes: memory(),
         hosts,
         left_over: None,
     };
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
     let kept_folder = name.filter(|_| config.keep);
-    Ok(Some(StreamSummary { kept_folder, ..summary(config, &started, points, true, remains) }))
+    let ran = Ran::of(points.is_empty(), error, |failure| {
+        let is_whole = failure.is_none();
+        StreamSummary { kept_folder, failure, ..summary(config, &started, points, is_whole, notices) }
+    })?;
+    Ok(Some(ran))
 }
 
 /// A failure of a test, with where its files are when they were to be kept.
@@ -208,16 +233,17 @@ fn summary(
     started: &StorageStarted,
     points: Vec<StreamPoint>,
     is_finished: bool,
-    remains: Option<String>,
+    more: Vec<Notice>,
 ) -> StreamSummary {
     let expected = config.phases().len() * config.iterations as usize;
     let mut notices = notices(config, started, &points);
     notices.extend(started.left_over.clone());
-    notices.extend(remains.map(|message| Notice { id: "folder-remains".to_owned(), message }));
+    notices.extend(more);
     StreamSummary {
         complete: is_finished && points.len() == expected,
+        failure: None,
         host: started.hosts.first().cloned(),
-        file_system: started.file_system.clone(),
+        file_system: started.mount.name.clone(),
         kept_folder: None,
         statistics: stream_statistics(&points),
         points,
@@ -236,23 +262,25 @@ fn notices(config: &StreamConfig, started: &StorageStarted, points: &[StreamPoin
     let mut notices = Vec::new();
     let mut add = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
     let is_read = points.iter().any(|point| point.phase == StreamPhase::Read);
-    let reads_own = (0..config.iterations)
-        .any(|iteration| engine::reads_own_host(config.reorder, &started.hosts, iteration));
-    if is_read && reads_own && config.reorder != StreamReorder::None {
+    let reads_own =
+        (0..config.iterations).any(|iteration| share::reads_own_host(config, &started.hosts, iteration));
+    let avoids_nothing = is_read && reads_own && config.reorder != StreamReorder::None;
+    if avoids_nothing {
         add(
             "reorder-within-host",
-            "ranks read what their own host wrote, since they are all on one, or in turns on several: the order of \
-             reading avoids no cache"
+            "some ranks read what their own host wrote: the order of reading avoids no cache there"
                 .to_owned(),
         );
     }
     let most = points.iter().map(|point| point.bytes).max().unwrap_or(0);
-    if is_read && reads_own && !config.direct && !config.drop_caches && most < started.memory_bytes {
+    let is_memory = started.mount.is_memory();
+    let may_be_cached = is_read && reads_own && !config.direct && most < started.memory_bytes && !is_memory;
+    if may_be_cached && !config.drop_caches {
         add(
             "read-may-be-cached",
             format!(
                 "the {} read back may come from the page cache of this client, which has {} of memory: --direct or \
-                 --drop-caches shows the file system",
+                 --drop-caches goes past it",
                 human::bytes(most),
                 human::bytes(started.memory_bytes)
             ),
@@ -274,12 +302,18 @@ fn notices(config: &StreamConfig, started: &StorageStarted, points: &[StreamPoin
         );
     }
     let is_written = points.iter().any(|point| point.phase == StreamPhase::Write);
-    if is_written && !config.fsync && !config.direct {
+    if is_written && !config.fsync && !config.fsync_per_write && !config.direct && !is_memory {
         add(
             "write-may-be-cached",
             "writing ended in the page cache of this client: --fsync includes the time until the data is stored"
                 .to_owned(),
         );
     }
+    let phases = points.iter().map(|point| {
+        let spans: Vec<_> = point.ranks.iter().map(|rank| rank.span).collect();
+        (format!("{} of iteration {}", point.phase.name(), point.iteration), point.total_ns, spans)
+    });
+    notices.extend(late_rank(phases));
+    notices.extend(started.mount.notices(config.drop_caches));
     notices
 }

@@ -1,6 +1,6 @@
 //! Contents of files that are verified: every eight bytes are of their offset, the rank that wrote it and the test.
 
-use super::layout::mixed;
+use crate::data::mixed;
 
 /// Contents of one rank's part of a file.
 #[derive(Debug, Clone, Copy)]

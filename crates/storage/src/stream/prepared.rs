@@ -5,6 +5,7 @@ use std::{io, path::Path, sync::atomic::AtomicBool};
 use clearstream_ranks::{RankError, World, threads};
 use clearstream_schema::{
     control::{Failure, FailureKind},
+    flow::Notice,
     storage::{StreamConfig, StreamPoint},
 };
 
@@ -17,7 +18,8 @@ use crate::{
     StorageError,
     calls::StorageEnded,
     collective::{gather, share},
-    folder::Folder,
+    controller::remains,
+    folder::{Folder, Remains},
     guard::Guard,
 };
 
@@ -45,21 +47,27 @@ impl Prepared {
     ) -> StorageEnded {
         self.folder.watch(guard);
         let result = ranks(&self.config, &self.folder.folder, stop, on_point);
-        let remains = self.folder.leave().err();
-        let failure = result.err().map(|failure| with_remains(failure, remains.as_deref()));
-        StorageEnded { failure, remains }
+        let (mut notices, failure) = match result {
+            Ok(notices) => (notices, None),
+            Err(failure) => (Vec::new(), Some(failure)),
+        };
+        let (failure, others) = with_remains(failure, self.folder.leave());
+        notices.extend(others.map(remains));
+        StorageEnded { failure, notices }
     }
 }
 
-/// All ranks; the first problem of any.
+/// All ranks; what rank 0 has to say, or the first problem of any.
 fn ranks(
     config: &StreamConfig,
     folder: &Folder,
     stop: &AtomicBool,
     on_point: &(impl Fn(StreamPoint) + Sync),
-) -> Result<(), Failure> {
+) -> Result<Vec<Notice>, Failure> {
     let results = threads(config.tasks as usize, |world| {
-        Test::new(world, config, folder, stop)?.run(&mut |point| on_point(point))
+        let mut test = Test::new(world, config, folder, stop)?;
+        let notices = test.notices();
+        test.run(&mut |point| on_point(point)).map(|()| notices)
     });
     let results = results.map_err(|error| of_ranks(&error))?;
     // That of a rank itself comes before what the others see of it.
@@ -68,7 +76,7 @@ fn ranks(
     match own.or_else(|| problems().next()) {
         Some(StreamError::OfRank(failure)) => Err(failure.clone()),
         Some(StreamError::Ranks(error)) => Err(of_ranks(error)),
-        None => Ok(()),
+        None => Ok(results.into_iter().flatten().next().unwrap_or_default()),
     }
 }
 
@@ -126,10 +134,11 @@ impl TestFolder {
             return Err(failure(FailureKind::Invalid, message));
         }
         let path = directory.join(name);
-        let is_new = config.write || !config.read;
-        let folder = match is_new {
-            true => Folder::create(directory, name),
-            false => Folder::enter(directory, name),
+        let is_new = makes_folder(config);
+        let folder = match (is_new, config.keep) {
+            (true, true) => Folder::create_to_stay(directory, name),
+            (true, false) => Folder::create(directory, name),
+            (false, _) => Folder::enter(directory, name).map(Folder::staying),
         };
         let folder = folder.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => failure(
@@ -151,7 +160,10 @@ impl TestFolder {
     fn of_other_rank(directory: &Path, name: &str, config: &StreamConfig) -> Result<Self, String> {
         let path = directory.join(name);
         match Folder::enter(directory, name) {
-            Ok(folder) => Ok(Self { folder, is_kept: config.keep, is_new: config.write || !config.read }),
+            Ok(folder) => {
+                let folder = if config.keep { folder.staying() } else { folder };
+                Ok(Self { folder, is_kept: config.keep, is_new: makes_folder(config) })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 Err(format!("{} is no folder", path.display()))
             }
@@ -170,21 +182,29 @@ impl TestFolder {
         }
     }
 
-    /// Removes it when it is empty: files of others in it stay, and are reported.
-    pub(super) fn leave(&self) -> Result<(), String> {
-        if self.is_kept {
-            return Ok(());
-        }
-        let left = self.folder.leave();
-        left.map_err(|error| format!("the folder {} remains: {error}", self.folder.path.display()))
+    /// Removes it where this run made it and it is not to stay; it is empty then, or files of others stay in it.
+    pub(super) fn leave(&self) -> Result<(), Remains> {
+        if self.is_kept || !self.is_new { Ok(()) } else { self.folder.leave() }
     }
 }
 
-/// A failure, with what remains of the test.
-pub(super) fn with_remains(failure: Failure, remains: Option<&str>) -> Failure {
-    match remains {
-        Some(remains) => Failure { message: format!("{}; {remains}", failure.message), ..failure },
-        None => failure,
+/// Whether the folder is a new one: a run that only reads, or writes over what is there, enters one that exists.
+fn makes_folder(config: &StreamConfig) -> bool {
+    (config.write || !config.read) && !config.existing
+}
+
+/// How a test ended, with what remains of it: what could not be removed is a failure.
+pub(super) fn with_remains(
+    failure: Option<Failure>,
+    left: Result<(), Remains>,
+) -> (Option<Failure>, Option<String>) {
+    match (failure, left) {
+        (failure, Ok(())) => (failure, None),
+        (Some(failure), Err(remains)) => {
+            (Some(Failure { message: format!("{}; {remains}", failure.message), ..failure }), None)
+        }
+        (None, Err(Remains::Own(message))) => (Some(Failure { kind: FailureKind::File, message }), None),
+        (None, Err(Remains::Others(message))) => (None, Some(message)),
     }
 }
 

@@ -19,16 +19,21 @@ use quanta::Instant;
 use super::{
     layout::Layout,
     pattern::{Difference, Pattern},
+    share::Piece,
 };
-use crate::latency::{Latency, LatencyCounts};
+use crate::{
+    data::{self, Source},
+    latency::Latency,
+};
 
 /// What a rank does in a phase.
 pub(super) struct Task<'a> {
     pub(super) config: &'a StreamConfig,
     pub(super) phase: StreamPhase,
     pub(super) layout: Layout,
-    /// Rank whose part of the file it is.
-    pub(super) owner: usize,
+    pub(super) piece: Piece,
+    /// Number of transfers that a random order is of.
+    pub(super) order_of: u64,
     pub(super) pattern: Option<Pattern>,
     pub(super) stop: &'a AtomicBool,
     pub(super) deadline: Option<Instant>,
@@ -45,23 +50,34 @@ pub(super) enum TransferError {
 /// the clock runs.
 pub(super) struct Memory {
     buffers: Vec<Buffer>,
+    /// What is written, but for a pattern that is to be checked.
+    source: Option<Source>,
     times: Latency,
 }
 
 impl Memory {
-    pub(super) fn new(config: &StreamConfig) -> io::Result<Self> {
+    pub(super) fn new(config: &StreamConfig, phase: StreamPhase) -> io::Result<Self> {
         let bytes = usize::try_from(config.transfer.0).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let count = match config.backend {
             StreamBackend::IoUring => config.queue_depth,
             StreamBackend::Posix | StreamBackend::Mmap => 1,
         };
-        let buffers = (0..count).map(|_| Buffer::new(bytes, None)).collect::<io::Result<_>>()?;
-        Ok(Self { buffers, times: Latency::default() })
+        let mut buffers = (0..count).map(|_| Buffer::new(bytes, None)).collect::<io::Result<Vec<_>>>()?;
+        let is_free = phase == StreamPhase::Write && !config.verify;
+        let ranks = usize::try_from(config.rank_count()).unwrap_or(usize::MAX);
+        let source = match config.backend {
+            _ if !is_free => None,
+            StreamBackend::IoUring => {
+                buffers.iter_mut().for_each(|buffer| data::fill(config.data, rand::random(), buffer));
+                None
+            }
+            StreamBackend::Posix | StreamBackend::Mmap => Some(Source::new(config.data, bytes, ranks)?),
+        };
+        Ok(Self { buffers, source, times: Latency::default() })
     }
 
-    fn into_one(mut self) -> io::Result<(Buffer, Latency)> {
-        let buffer = self.buffers.pop().ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok((buffer, self.times))
+    fn one(&mut self) -> io::Result<Buffer> {
+        Ok(self.buffers.pop().ok_or(io::ErrorKind::OutOfMemory)?)
     }
 }
 
@@ -69,6 +85,7 @@ impl Memory {
 pub(super) struct Transfers<'a> {
     task: Task<'a>,
     access: Access,
+    source: Option<Source>,
     times: Latency,
     count: u64,
 }
@@ -79,13 +96,13 @@ pub(super) struct Closed {
     pub(super) bytes: u64,
     times: Latency,
     /// Freed with it, when the clock has stopped.
-    _memory: Vec<Buffer>,
+    _memory: (Vec<Buffer>, Option<Source>),
 }
 
 impl Closed {
     /// Latency of the transfers.
-    pub(super) fn latency(&self) -> LatencyCounts {
-        self.times.counts()
+    pub(super) fn latency(&self) -> &Latency {
+        &self.times
     }
 }
 
@@ -97,26 +114,22 @@ enum Access {
 }
 
 impl<'a> Transfers<'a> {
-    pub(super) fn new(file: File, memory: Memory, task: Task<'a>) -> io::Result<Self> {
-        let (access, times) = match task.config.backend {
-            StreamBackend::Posix => {
-                let (buffer, times) = memory.into_one()?;
-                (Access::Posix { file, buffer }, times)
-            }
+    pub(super) fn new(file: File, mut memory: Memory, task: Task<'a>) -> io::Result<Self> {
+        let access = match task.config.backend {
+            StreamBackend::Posix => Access::Posix { file, buffer: memory.one()? },
             StreamBackend::Mmap => {
                 if task.phase == StreamPhase::Write {
                     reserve(&file, task.layout.file_bytes())?;
                 }
-                let (buffer, times) = memory.into_one()?;
-                (Access::Mmap { file, buffer, window: None }, times)
+                Access::Mmap { file, buffer: memory.one()?, window: None }
             }
             StreamBackend::IoUring => {
                 let begun = vec![(Instant::now(), 0); memory.buffers.len()];
                 let ring = Box::new(UringFile::new(file.try_clone()?.into(), memory.buffers)?);
-                (Access::Uring { file, ring, begun }, memory.times)
+                Access::Uring { file, ring, begun }
             }
         };
-        Ok(Self { task, access, times, count: 0 })
+        Ok(Self { task, access, source: memory.source, times: memory.times, count: 0 })
     }
 
     /// Transfers done.
@@ -126,7 +139,7 @@ impl<'a> Transfers<'a> {
 
     /// Closes the file: quotas and servers without space report there (close(2)).
     pub(super) fn close(self) -> (Closed, io::Result<()>) {
-        let Self { task, access, times, count } = self;
+        let Self { task, access, source, times, count } = self;
         let (result, buffer) = match access {
             Access::Posix { file, buffer } => (close(file), Some(buffer)),
             Access::Mmap { file, buffer, window } => {
@@ -140,7 +153,7 @@ impl<'a> Transfers<'a> {
             }
         };
         let memory = buffer.into_iter().collect();
-        (Closed { count, bytes: count * task.config.transfer.0, times, _memory: memory }, result)
+        (Closed { count, bytes: count * task.config.transfer.0, times, _memory: (memory, source) }, result)
     }
 
     /// The file, to flush it.
@@ -158,6 +171,10 @@ impl<'a> Transfers<'a> {
         }
         let mut now = Instant::now();
         while self.count < limit && !self.is_over(now, deadline) {
+            if let Some(source) = self.source.as_mut().filter(|source| source.is_used()) {
+                source.renew();
+                now = Instant::now();
+            }
             self.one()?;
             let end = Instant::now();
             self.times.add(end - now);
@@ -173,36 +190,43 @@ impl<'a> Transfers<'a> {
 
     /// One transfer by a system call, or by memory.
     fn one(&mut self) -> Result<(), TransferError> {
-        let task = &self.task;
-        let offset = task.layout.offset(task.owner, self.count);
+        let Self { task, access, source, count, .. } = self;
+        let offset = task.offset(*count);
         let failed = |error| TransferError::System { offset, error };
-        match &mut self.access {
+        match access {
             Access::Posix { file, buffer } => match task.phase {
                 StreamPhase::Write => {
-                    task.fill(offset, buffer);
-                    file.write_all_at(buffer, offset).map_err(failed)
+                    task.write(file, task.contents(offset, source, buffer), offset).map_err(failed)?;
+                    match task.config.fsync_per_write {
+                        true => file.sync_all().map_err(failed),
+                        false => Ok(()),
+                    }
                 }
                 StreamPhase::Read => {
-                    file.read_exact_at(buffer, offset).map_err(failed)?;
+                    task.read(file, buffer, offset).map_err(failed)?;
                     task.check(offset, buffer)
                 }
             },
             Access::Mmap { file, buffer, window } => {
-                let start = offset - offset % task.config.block.0;
+                let start = offset - offset % task.layout.block();
                 if window.as_ref().is_none_or(|(place, _)| *place != start) {
                     *window = None;
-                    let length = usize::try_from(task.config.block.0).unwrap_or(usize::MAX);
+                    let length = usize::try_from(task.layout.block()).unwrap_or(usize::MAX);
                     *window = Some((start, SharedFileMap::at(file.as_fd(), start, length).map_err(failed)?));
                 }
                 let Some((_, map)) = window else { return Ok(()) };
                 let within = usize::try_from(offset - start).unwrap_or(usize::MAX);
-                match task.phase {
-                    StreamPhase::Write => {
-                        task.fill(offset, buffer);
-                        map.write(within, buffer);
-                        Ok(())
+                let is_writing = task.phase == StreamPhase::Write;
+                // Without its page a copy would end the process (SIGBUS).
+                let there = map.populate(within, buffer.len(), is_writing);
+                there.map_err(|error| failed(cause_of_missing_page(file, offset, error)))?;
+                match is_writing {
+                    true => {
+                        map.write(within, task.contents(offset, source, buffer));
+                        let flush = task.config.fsync_per_write;
+                        if flush { file.sync_all().map_err(failed) } else { Ok(()) }
                     }
-                    StreamPhase::Read => {
+                    false => {
                         map.read(within, buffer);
                         task.check(offset, buffer)
                     }
@@ -214,7 +238,7 @@ impl<'a> Transfers<'a> {
 
     /// As many transfers in flight as the ring has buffers.
     fn run_ring(&mut self, limit: u64, deadline: Option<Instant>) -> Result<(), TransferError> {
-        let Self { task, access: Access::Uring { file, ring, begun }, times, count } = self else {
+        let Self { task, access: Access::Uring { file, ring, begun }, times, count, .. } = self else {
             return Ok(());
         };
         let mut started = *count;
@@ -223,12 +247,12 @@ impl<'a> Transfers<'a> {
             let is_over = |now| task.stop.load(Relaxed) || deadline.is_some_and(|deadline| now >= deadline);
             while problem.is_none() && started < limit && !is_over(Instant::now()) {
                 let Some(slot) = ring.free() else { break };
-                let offset = task.layout.offset(task.owner, started);
+                let offset = task.offset(started);
                 let failed = |error| TransferError::System { offset, error };
                 if task.phase == StreamPhase::Write
                     && let Some(buffer) = ring.buffer(slot)
                 {
-                    task.fill(offset, buffer);
+                    task.refill(offset, started, buffer);
                 }
                 begun[slot] = (Instant::now(), offset);
                 let direction = match task.phase {
@@ -258,10 +282,43 @@ impl<'a> Transfers<'a> {
 }
 
 impl Task<'_> {
-    fn fill(&self, offset: u64, buffer: &mut [u8]) {
-        if let Some(pattern) = self.pattern {
-            pattern.fill(offset, buffer);
+    /// Place of a transfer in its file.
+    fn offset(&self, number: u64) -> u64 {
+        self.layout.offset(self.piece.owner, self.piece.first + number, self.order_of)
+    }
+
+    /// What a transfer writes: the next piece of the source, or the pattern of its place.
+    fn contents<'b>(&self, offset: u64, source: &'b mut Option<Source>, buffer: &'b mut Buffer) -> &'b [u8] {
+        match (source, self.pattern) {
+            (Some(source), _) => source.next(),
+            (None, Some(pattern)) => {
+                pattern.fill(offset, buffer);
+                buffer
+            }
+            (None, None) => buffer,
         }
+    }
+
+    /// What the next transfer of the ring writes.
+    fn refill(&self, offset: u64, number: u64, buffer: &mut [u8]) {
+        match self.pattern {
+            Some(pattern) => pattern.fill(offset, buffer),
+            None => data::renew_buffer(self.config.data, number ^ offset.rotate_left(32), buffer),
+        }
+    }
+
+    fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if !self.config.single_attempt {
+            return file.write_all_at(bytes, offset);
+        }
+        whole(file.write_at(bytes, offset)?, bytes.len(), "pwrite(2)")
+    }
+
+    fn read(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        if !self.config.single_attempt {
+            return file.read_exact_at(bytes, offset);
+        }
+        whole(file.read_at(bytes, offset)?, bytes.len(), "pread(2)")
     }
 
     fn check(&self, offset: u64, buffer: &[u8]) -> Result<(), TransferError> {
@@ -282,6 +339,9 @@ impl Task<'_> {
         let done = result.map_err(failed)?;
         let Some(buffer) = ring.buffer(slot) else { return Ok(()) };
         let behind = offset + done as u64;
+        if self.config.single_attempt {
+            whole(done, buffer.len(), "io_uring").map_err(failed)?;
+        }
         match self.phase {
             StreamPhase::Write => file.write_all_at(&buffer[done..], behind).map_err(failed),
             StreamPhase::Read => {
@@ -289,6 +349,23 @@ impl Task<'_> {
                 self.check(offset, buffer)
             }
         }
+    }
+}
+
+/// With `--single-attempt` a part is an error.
+fn whole(done: usize, asked: usize, call: &str) -> io::Result<()> {
+    match done == asked {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("{call} did {done} of {asked} bytes"))),
+    }
+}
+
+/// Why a page of a mapping cannot be had: what reading it says, else what the kernel said of the page.
+fn cause_of_missing_page(file: &File, offset: u64, error: io::Error) -> io::Error {
+    match file.read_at(&mut [0], offset) {
+        Err(cause) => cause,
+        Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+        Ok(_) => error,
     }
 }
 

@@ -93,7 +93,7 @@ impl Workload for StorageStream {
         };
         match first_error {
             Some(error) => Err(error.into()),
-            None => Ok(summary?.outcome()?),
+            None => Ok(summary?.whole()?.outcome()?),
         }
     }
 }

@@ -32,6 +32,7 @@ pub(super) struct Turn {
 }
 
 /// Measures both directories `iterations` times; `measure` gets the place of the directory and the time that is left.
+/// What failed ends it: the comparison is of the iterations before, where there are any.
 pub(super) fn in_turns(
     (workload, requested): (&str, &impl Serialize),
     directories: [String; 2],
@@ -39,17 +40,24 @@ pub(super) fn in_turns(
     stop: &AtomicBool,
     out: &Output,
     mut measure: impl FnMut(usize, Duration) -> Result<Turn, CommandError>,
-) -> Result<StorageComparison, CommandError> {
+) -> Result<(StorageComparison, Option<CommandError>), CommandError> {
     let begun = Instant::now();
     let mut turns: [Vec<Outcome>; 2] = [Vec::new(), Vec::new()];
     let mut file_systems = [String::new(), String::new()];
-    let mut complete = true;
+    let (mut complete, mut error) = (true, None);
     let orders = (0..iterations).flat_map(|iteration| if iteration % 2 == 0 { [0, 1] } else { [1, 0] });
     for (done, place) in (0_u32..).zip(orders) {
         let passed = begun.elapsed();
         let left = passed.checked_div(done).unwrap_or_default().saturating_mul(2 * iterations - done);
         out.progress(left, &format!("iteration {} of {iterations}: {}", done / 2 + 1, directories[place]));
-        let turn = measure(place, timeout.saturating_sub(passed))?;
+        let turn = match measure(place, timeout.saturating_sub(passed)) {
+            Ok(turn) => turn,
+            Err(failed) if turns.iter().all(Vec::is_empty) => return Err(failed),
+            Err(failed) => {
+                (complete, error) = (false, Some(failed));
+                break;
+            }
+        };
         file_systems[place] = turn.file_system;
         if !turn.outcome.complete || stop.load(Relaxed) {
             complete = false;
@@ -57,7 +65,7 @@ pub(super) fn in_turns(
         }
         turns[place].push(turn.outcome);
     }
-    Ok(StorageComparison {
+    let found = StorageComparison {
         workload: workload.to_owned(),
         requested: clearstream_schema::json::to_value(requested).map_err(std::io::Error::from)?,
         directories,
@@ -65,7 +73,8 @@ pub(super) fn in_turns(
         complete,
         metrics: compared(&turns),
         notices: notices(&turns),
-    })
+    };
+    Ok((found, error))
 }
 
 /// Values of both by metric, and the ratios of those that have a partner.

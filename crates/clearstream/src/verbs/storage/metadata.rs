@@ -15,7 +15,7 @@ use clearstream_schema::{
     storage::metadata::{MetadataConfig, MetadataPhase, StorageMetadata},
 };
 use clearstream_storage::{
-    JobPlace,
+    JobPlace, Ran,
     guard::Guard,
     metadata::{StorageMetadataWorkload, run, run_job, run_rank},
 };
@@ -68,6 +68,7 @@ impl MetadataArgs {
             return self.compare(&config, &place, &stop, out);
         }
         let started = Instant::now();
+        let mut has_head = false;
         let mut on_phase = |phase: &MetadataPhase| {
             let (iteration, kind, operation) =
                 (phase.iteration + 1, phase.kind.name(), phase.operation.name());
@@ -76,18 +77,22 @@ impl MetadataArgs {
             let left = started.elapsed().checked_div(phase.iteration).map_or(Duration::ZERO, |mean| {
                 mean.saturating_mul(config.iterations).saturating_sub(started.elapsed())
             });
+            out.interval(phase, || self.lines(&config, phase, !std::mem::replace(&mut has_head, true)));
             out.progress(left, &step);
-            out.interval(phase, || None);
         };
         let timeout = self.timeout.to_std();
         let print = |found: &StorageMetadata| {
+            if self.mdtest {
+                // Beside the table of another tool, which has no place for them.
+                found.notices.iter().for_each(|notice| out.notice(notice));
+            }
             out.result(found, || match self.mdtest {
                 true => storage_metadata::mdtest(found),
-                false => storage_metadata::summary(found, Paint::for_stdout()),
+                false => storage_metadata::end(found, Paint::for_stdout()),
             })
         };
         let mut is_over = Arc::new(AtomicBool::new(false));
-        let found = if self.ranks.mpi {
+        let ran = if self.ranks.mpi {
             is_over = stop_after(self.timeout, &stop);
             let library = config.mpi_library.as_deref();
             let run = |world: &mut dyn World, guard: &mut Guard| {
@@ -100,14 +105,22 @@ impl MetadataArgs {
         } else {
             Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_phase)?)
         };
-        let Some(found) = found else { return Ok(()) };
+        let Some(Ran { found, error }) = ran else { return Ok(()) };
         if !self.ranks.mpi {
             print(&found)?;
         }
-        if found.complete {
-            return Ok(());
+        match error {
+            Some(error) => Err(error.into()),
+            None if found.complete => Ok(()),
+            None => super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout),
         }
-        super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout)
+    }
+
+    /// A phase for people, the first one with the heads of its columns; mdtest has a summary alone.
+    fn lines(&self, config: &MetadataConfig, phase: &MetadataPhase, is_first: bool) -> Option<String> {
+        let row = storage_metadata::row(phase);
+        let lines = if is_first { format!("{}\n{row}", storage_metadata::head(config)) } else { row };
+        (!self.mdtest).then_some(lines)
     }
 
     /// Both directories in turns.
@@ -122,22 +135,30 @@ impl MetadataArgs {
         let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
         let limits = (config.iterations, self.timeout.to_std());
         let workload = StorageMetadataWorkload.name();
-        let found = in_turns((workload, config), directories.clone(), limits, stop, out, |number, left| {
-            let config =
-                MetadataConfig { directory: directories[number].clone(), iterations: 1, ..config.clone() };
-            let mut on_phase = |phase: &MetadataPhase| out.interval(phase, || None);
-            let found = if config.hosts.is_some() {
-                let job = JobPlace { lab: place.lab(), program: &own_program()? };
-                run_job(job, &config, left, stop, &mut on_phase)?
-            } else {
-                run(&mut place.start()?, &config, left, stop, &mut on_phase)?
-            };
-            Ok(Turn {
-                outcome: found.outcome().map_err(std::io::Error::from)?,
-                file_system: found.file_system,
-            })
-        })?;
+        let (found, error) =
+            in_turns((workload, config), directories.clone(), limits, stop, out, |number, left| {
+                let config = MetadataConfig {
+                    directory: directories[number].clone(),
+                    iterations: 1,
+                    ..config.clone()
+                };
+                let mut on_phase = |phase: &MetadataPhase| out.interval(phase, || None);
+                let found = if config.hosts.is_some() {
+                    let job = JobPlace { lab: place.lab(), program: &own_program()? };
+                    run_job(job, &config, left, stop, &mut on_phase)?.whole()?
+                } else {
+                    run(&mut place.start()?, &config, left, stop, &mut on_phase)?.whole()?
+                };
+                Ok(Turn {
+                    outcome: found.outcome().map_err(std::io::Error::from)?,
+                    file_system: found.file_system,
+                })
+            })?;
         out.result(&found, || storage_comparison::summary(&found, Paint::for_stdout()))?;
-        if found.complete { Ok(()) } else { super::ended_early(stop.load(Relaxed), self.timeout) }
+        match error {
+            Some(error) => Err(error),
+            None if found.complete => Ok(()),
+            None => super::ended_early(stop.load(Relaxed), self.timeout),
+        }
     }
 }

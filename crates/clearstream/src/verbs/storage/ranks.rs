@@ -15,7 +15,7 @@ use std::{
 use clearstream_ranks::World;
 use clearstream_schema::TimeSpan;
 use clearstream_storage::{
-    StorageError,
+    Ran, StorageError,
     guard::{Guard, guard},
 };
 use clearstream_sys::process::keep_descriptors_from;
@@ -34,22 +34,29 @@ pub(super) struct RankArgs {
 pub(super) fn as_rank<T>(
     library: Option<&str>,
     stop: &Arc<AtomicBool>,
-    run: impl FnOnce(&mut dyn World, &mut Guard) -> Result<Option<T>, StorageError>,
+    run: impl FnOnce(&mut dyn World, &mut Guard) -> Result<Option<Ran<T>>, StorageError>,
     print: impl FnOnce(&T) -> io::Result<()>,
-) -> Result<Option<T>, CommandError> {
+) -> Result<Option<Ran<T>>, CommandError> {
     let mut guard = Guard::start(guardian()?)?;
     let mut world = mpi::join(library.map(Path::new), stop)
         .map_err(|error| CommandError::Unsupported(error.to_string()))?;
     let found = run(&mut world, &mut guard);
-    if matches!(found.as_ref().map_err(StorageError::root), Err(StorageError::Ranks(_))) {
+    let error = match &found {
+        Ok(ran) => ran.as_ref().and_then(|ran| ran.error.as_ref()),
+        Err(error) => Some(error),
+    };
+    if matches!(error.map(StorageError::root), Some(StorageError::Ranks(_))) {
         // A rank that cannot reach the others takes them along, by not leaving.
+        if let Ok(Some(ran)) = &found {
+            print(&ran.found)?;
+        }
         return Ok(found?);
     }
     guard.release();
     let is_first = world.rank() == 0;
     // Before it leaves: MPI_Finalize of MPICH 4.0 over UCX 1.13 does not return at times.
     let printed = match &found {
-        Ok(Some(found)) if is_first => print(found),
+        Ok(Some(ran)) if is_first => print(&ran.found),
         _ => Ok(()),
     };
     world.leave().map_err(StorageError::from)?;

@@ -15,7 +15,7 @@ use clearstream_schema::{
     storage::{StreamConfig, StreamPoint, StreamReorder, StreamSummary},
 };
 use clearstream_storage::{
-    JobPlace,
+    JobPlace, Ran,
     guard::Guard,
     stream::{StorageStream, run, run_job, run_rank},
 };
@@ -30,7 +30,7 @@ use crate::{
     endpoints::{agent_command, own_program},
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, quantity, storage_comparison, storage_stream},
+    output::{Output, Paint, quantity, storage_comparison, storage_ior, storage_stream},
 };
 
 /// Measure streaming to and from files by many ranks, with IOR's model and options.
@@ -90,21 +90,25 @@ impl StreamArgs {
             // Of the time of those before.
             let left = started.elapsed().checked_div(done).unwrap_or_default();
             let more = count.saturating_sub(done as usize);
+            out.interval(point, || Some(self.lines(&config, point, done == 1)));
             out.progress(
                 left.saturating_mul(more as u32),
                 &format!("{} measured", quantity::count(u64::from(done), "phase")),
             );
-            out.interval(point, || None);
         };
         let timeout = self.timeout.to_std();
         let print = |summary: &StreamSummary| {
+            if self.ior {
+                // Beside the tables of another tool, which have no place for them.
+                summary.notices.iter().for_each(|notice| out.notice(notice));
+            }
             out.result(summary, || match self.ior {
-                true => storage_stream::ior(summary),
-                false => storage_stream::summary(summary, Paint::for_stdout()),
+                true => storage_ior::end(summary),
+                false => storage_stream::end(summary, Paint::for_stdout()),
             })
         };
         let mut is_over = Arc::new(AtomicBool::new(false));
-        let summary = if self.ranks.mpi {
+        let ran = if self.ranks.mpi {
             is_over = stop_after(self.timeout, &stop);
             let library = config.mpi_library.as_deref();
             let run = |world: &mut dyn World, guard: &mut Guard| {
@@ -117,14 +121,24 @@ impl StreamArgs {
         } else {
             Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_point)?)
         };
-        let Some(summary) = summary else { return Ok(()) };
+        let Some(Ran { found: summary, error }) = ran else { return Ok(()) };
         if !self.ranks.mpi {
             print(&summary)?;
         }
-        if summary.complete {
-            return Ok(());
+        match error {
+            Some(error) => Err(error.into()),
+            None if summary.complete => Ok(()),
+            None => super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout),
         }
-        super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout)
+    }
+
+    /// A phase for people, the first one with the heads of its columns.
+    fn lines(&self, config: &StreamConfig, point: &StreamPoint, is_first: bool) -> String {
+        let (head, row) = match self.ior {
+            true => (storage_ior::head(config, &point.ranks), storage_ior::row(config, point)),
+            false => (storage_stream::head(config), storage_stream::row(point)),
+        };
+        if is_first { format!("{head}\n{row}") } else { row }
     }
 
     /// Both directories in turns.
@@ -144,22 +158,27 @@ impl StreamArgs {
         let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
         let limits = (config.iterations, self.timeout.to_std());
         let workload = StorageStream.name();
-        let found = in_turns((workload, config), directories.clone(), limits, stop, out, |number, left| {
-            let config =
-                StreamConfig { directory: directories[number].clone(), iterations: 1, ..config.clone() };
-            let mut on_point = |point: &StreamPoint| out.interval(point, || None);
-            let summary = if config.hosts.is_some() {
-                let job = JobPlace { lab: place.lab(), program: &own_program()? };
-                run_job(job, &config, left, stop, &mut on_point)?
-            } else {
-                run(&mut place.start()?, &config, left, stop, &mut on_point)?
-            };
-            Ok(Turn {
-                outcome: summary.outcome().map_err(std::io::Error::from)?,
-                file_system: summary.file_system,
-            })
-        })?;
+        let (found, error) =
+            in_turns((workload, config), directories.clone(), limits, stop, out, |number, left| {
+                let config =
+                    StreamConfig { directory: directories[number].clone(), iterations: 1, ..config.clone() };
+                let mut on_point = |point: &StreamPoint| out.interval(point, || None);
+                let summary = if config.hosts.is_some() {
+                    let job = JobPlace { lab: place.lab(), program: &own_program()? };
+                    run_job(job, &config, left, stop, &mut on_point)?.whole()?
+                } else {
+                    run(&mut place.start()?, &config, left, stop, &mut on_point)?.whole()?
+                };
+                Ok(Turn {
+                    outcome: summary.outcome().map_err(std::io::Error::from)?,
+                    file_system: summary.file_system,
+                })
+            })?;
         out.result(&found, || storage_comparison::summary(&found, Paint::for_stdout()))?;
-        if found.complete { Ok(()) } else { super::ended_early(stop.load(Relaxed), self.timeout) }
+        match error {
+            Some(error) => Err(error),
+            None if found.complete => Ok(()),
+            None => super::ended_early(stop.load(Relaxed), self.timeout),
+        }
     }
 }

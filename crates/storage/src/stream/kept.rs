@@ -1,0 +1,230 @@
+//! The record beside files that are kept: what another run needs to read them, with other ranks, on other hosts, after
+//! any end of the run that wrote them. It is there before the first byte is written, and has the counts of each rank
+//! as soon as they are known.
+
+use std::io::{self, Read as _, Write as _};
+
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    storage::StreamConfig,
+};
+use rustix::fs::{OFlags, renameat};
+use serde::{Deserialize, Serialize};
+
+use super::{files::Files, layout::Layout};
+use crate::{data::mixed, folder::Folder};
+
+/// Its name in the folder.
+pub(crate) const RECORD: &str = "clearstream-kept.json";
+/// While it is written.
+const NEW: &str = "clearstream-kept.json.new";
+const FORMAT: &str = "clearstream.storage-kept";
+const VERSION: u32 = 1;
+/// A record of 100 000 ranks has two megabytes.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Shape of kept files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    format: String,
+    version: u32,
+    /// Name of the folder when they were written: a part of the pattern of `--verify`.
+    pub(super) folder: String,
+    /// The iteration whose files remain.
+    pub(super) iteration: u32,
+    pub(super) transfer: u64,
+    pub(super) block: u64,
+    pub(super) segments: u64,
+    pub(super) ranks: usize,
+    pub(super) file_per_process: bool,
+    pub(super) random_offsets: bool,
+    pub(super) seed: u64,
+    pub(super) verify: bool,
+    /// Transfers of each rank; absent while they are written, and for ever when all processes were killed then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) written: Option<Vec<u64>>,
+}
+
+/// Where what was written is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub(super) layout: Layout,
+    /// Transfers of each rank that wrote.
+    pub(super) written: Vec<u64>,
+    /// They are read in the order of all that the writer would have written, else in one of what there is.
+    pub(super) is_as_written: bool,
+}
+
+impl Plan {
+    /// Number of transfers that a random order of a rank's part is of.
+    pub(super) fn of(&self, owner: usize) -> u64 {
+        match self.is_as_written {
+            true => self.layout.count(),
+            false => self.written.get(owner).copied().unwrap_or(0),
+        }
+    }
+}
+
+impl Kept {
+    /// Of a run that writes.
+    pub(super) fn new(config: &StreamConfig, folder: &str, iteration: u32, ranks: usize) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            folder: folder.to_owned(),
+            iteration,
+            transfer: config.transfer.0,
+            block: config.block.0,
+            segments: config.segments,
+            ranks,
+            file_per_process: config.file_per_process,
+            random_offsets: config.random_offsets,
+            seed: config.seed,
+            verify: config.verify,
+            written: None,
+        }
+    }
+
+    /// Writes it.
+    pub(super) fn store(&self, folder: &Folder) -> io::Result<()> {
+        let bytes = clearstream_schema::json::to_vec(self)?;
+        let mut file = folder.open(NEW, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+        file.write_all(&bytes)?;
+        clearstream_sys::file::close(file)?;
+        Ok(renameat(&folder.own, NEW, &folder.own, RECORD)?)
+    }
+
+    /// Reads it; nothing where there is none, as in a folder of other programs.
+    pub(super) fn load(folder: &Folder) -> Result<Option<Self>, Failure> {
+        let path = folder.path.join(RECORD);
+        let file = match folder.open(RECORD, OFlags::RDONLY) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Failure::of_file(&format!("open {}", path.display()), &error)),
+        };
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Failure::of_file(&format!("read {}", path.display()), &error))?;
+        let found: Result<Self, _> = clearstream_schema::json::from_slice(&bytes);
+        match found {
+            Ok(found) if found.format == FORMAT && found.version == VERSION && found.is_sound() => {
+                Ok(Some(found))
+            }
+            _ => Err(invalid(format!(
+                "{} is no record of kept files that this version reads: remove it to read the files by the options",
+                path.display()
+            ))),
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.transfer > 0
+            && self.block.is_multiple_of(self.transfer)
+            && self.ranks > 0
+            && self.written.as_ref().is_none_or(|written| written.len() == self.ranks)
+            && self.count().checked_mul(self.transfer).is_some()
+    }
+
+    /// Transfers of a rank that was not ended early.
+    fn count(&self) -> u64 {
+        self.segments.saturating_mul(self.block / self.transfer)
+    }
+
+    fn config(&self, transfer: u64) -> StreamConfig {
+        StreamConfig {
+            transfer: clearstream_schema::ByteCount(transfer),
+            block: clearstream_schema::ByteCount(self.block),
+            segments: self.segments,
+            file_per_process: self.file_per_process,
+            random_offsets: self.random_offsets,
+            ..StreamConfig::default()
+        }
+    }
+
+    /// Where the transfers of a reading run are, and how many of each rank that wrote.
+    pub(super) fn plan(&self, config: &StreamConfig, files: &Files<'_>) -> Result<Plan, Failure> {
+        let transfer = config.transfer.0;
+        if config.verify && !self.verify {
+            return Err(invalid("these files were written without --verify: leave it out".to_owned()));
+        }
+        let written = match &self.written {
+            Some(written) => written.clone(),
+            None => self.found(files)?,
+        };
+        let is_whole = written.iter().all(|count| *count == self.count());
+        let of_writer = Layout::new(&self.config(self.transfer), self.ranks, seed(self.seed, self.iteration));
+        if self.random_offsets && !is_whole {
+            // Only the writer's own order leads to what there is.
+            return match transfer == self.transfer {
+                true => Ok(Plan { layout: of_writer, written, is_as_written: true }),
+                false => Err(invalid(format!(
+                    "these files were written in part, in random order: read them by transfers of {}, as they were",
+                    clearstream_schema::ByteCount(self.transfer)
+                ))),
+            };
+        }
+        let bytes: Vec<u64> = written.iter().map(|count| count * self.transfer).collect();
+        if !self.block.is_multiple_of(transfer) || bytes.iter().any(|bytes| !bytes.is_multiple_of(transfer)) {
+            return Err(invalid(format!(
+                "these files have blocks of {}, written by transfers of {}: transfers of {} do not divide what there is",
+                clearstream_schema::ByteCount(self.block),
+                clearstream_schema::ByteCount(self.transfer),
+                config.transfer
+            )));
+        }
+        let own = StreamConfig { random_offsets: config.random_offsets, ..self.config(transfer) };
+        let layout = Layout::new(&own, self.ranks, seed(config.seed, self.iteration));
+        let written = bytes.iter().map(|bytes| bytes / transfer).collect();
+        Ok(Plan { layout, written, is_as_written: false })
+    }
+
+    /// What there is of files whose writer could not say how much it wrote: as far as each goes.
+    fn found(&self, files: &Files<'_>) -> Result<Vec<u64>, Failure> {
+        let layout = Layout::new(&self.config(self.transfer), self.ranks, seed(self.seed, self.iteration));
+        if self.random_offsets {
+            return Err(invalid(
+                "the run that wrote these files was killed while it wrote in random order: which parts there are is not \
+                 known; write them again"
+                    .to_owned(),
+            ));
+        }
+        let of = |owner: usize| {
+            let there = files.bytes(self.iteration, owner).unwrap_or(0);
+            let (mut few, mut many) = (0, self.count());
+            while few < many {
+                let middle = few + (many - few).div_ceil(2);
+                let end = layout.offset(owner, middle - 1, self.count()) + self.transfer;
+                if end <= there { few = middle } else { many = middle - 1 }
+            }
+            few
+        };
+        Ok((0..self.ranks).map(of).collect())
+    }
+
+    /// The shape, for people.
+    pub(super) fn shape(&self) -> String {
+        format!(
+            "{} of {} ranks, {} of blocks of {}",
+            if self.file_per_process { "files" } else { "a shared file" },
+            self.ranks,
+            clearstream_schema::human::count(self.segments, "segment"),
+            clearstream_schema::ByteCount(self.block)
+        )
+    }
+
+    /// Whether the options ask for another shape than the files have.
+    pub(super) fn differs(&self, config: &StreamConfig, ranks: usize) -> bool {
+        (self.block, self.segments, self.ranks, self.file_per_process)
+            != (config.block.0, config.segments, ranks, config.file_per_process)
+    }
+}
+
+/// Seed of the random offsets of an iteration, the same on all ranks.
+pub(super) fn seed(seed: u64, iteration: u32) -> u64 {
+    mixed(seed.rotate_left(32) ^ u64::from(iteration))
+}
+
+fn invalid(message: String) -> Failure {
+    Failure { kind: FailureKind::Invalid, message }
+}
