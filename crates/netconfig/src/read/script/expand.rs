@@ -14,6 +14,8 @@ use super::{
 const MOST_BYTES: usize = 1 << 20;
 /// Commands beyond those that stand in the file.
 const MOST_COMMANDS: usize = 20_000;
+/// What a call costs beside its commands.
+const CALL_BYTES: usize = 64;
 /// Functions inside of functions, and loops inside of loops.
 const MOST_CALLS: usize = 8;
 const MOST_LOOPS: usize = 16;
@@ -190,6 +192,7 @@ impl Shell {
             && self.calls < MOST_CALLS
             && !text.trim_end().ends_with('\\')
             && let Some(body) = self.functions.get(name).cloned()
+            && self.affords(line, CALL_BYTES + body.len())
         {
             self.called.insert(name.clone());
             return self.call(arguments, &body);
