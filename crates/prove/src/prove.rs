@@ -208,6 +208,13 @@ impl Work<'_> {
         }
         self.progress(format!("{client_network} to {server_network}, {family}: flows"));
         let shown = self.flows(route)?;
+        if shown.judged.is_empty() {
+            let message = format!(
+                "{client_network} to {server_network}, {family}: no flow was opened (source ports in use, or out of time), \
+                 so nothing is known of this route"
+            );
+            self.missed("not-tried", message);
+        }
         let mut proof = judge::tables(route, &shown.planned, &shown.judged, &shown.lookups);
         self.witnesses(route, &shown, &mut proof);
         let mut decisions = Decisions::default();
