@@ -196,15 +196,10 @@ fn by_place(found: Vec<LiveRoute>, routes: &mut Routes) {
 /// Address of a gateway among the next hops.
 pub(super) type Member = std::net::IpAddr;
 
-/// The effective route for a planned one. IPv6 has no metric 0: the
-/// kernel reads it as 1024 (`IP6_RT_PRIO_USER`).
+/// The effective route for a planned one.
 fn find<'a>(routes: &'a Routes, wanted: &RouteEntry) -> Option<&'a RouteEntry> {
-    let metric = |route: &RouteEntry| match route.metric {
-        0 if route.destination.address.is_ipv6() => 1024,
-        metric => metric,
-    };
     let place = (wanted.destination.network(), wanted.table);
-    routes.get(&place)?.iter().find(|route| metric(route) == metric(wanted))
+    routes.get(&place)?.iter().find(|route| route.kernel_metric() == wanted.kernel_metric())
 }
 
 impl Changes {
