@@ -54,21 +54,23 @@ pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gatherin
         return;
     }
     let style = style_of(&source.text);
-    if style == Style::Commands {
-        sysctls(source, gathering);
-    }
     let mut state = State::new(&source.path, ipv6, style);
     let rest = net_tables::read(source, gathering);
     let text = rest.as_deref().unwrap_or(&source.text);
     if style == Style::Commands && text.contains(['$', ';', '<', '(']) {
         let expanded = expand::expanded(text);
-        let lines = expanded.commands.iter().map(|(line, text)| (*line, text.as_str()));
-        state.each(&statements(lines, style), gathering);
+        let lines = || expanded.commands.iter().map(|(line, text)| (*line, text.as_str()));
+        sysctls(&source.path, lines(), gathering);
+        state.each(&statements(lines(), style), gathering);
         if let Some(line) = expanded.ends_at {
             gathering.unread(&source.path, line, last_part(&source.path), TOO_MUCH);
         }
     } else {
-        state.each(&statements((1..).zip(text.lines()), style), gathering);
+        let lines = || (1..).zip(text.lines());
+        if style == Style::Commands {
+            sysctls(&source.path, lines(), gathering);
+        }
+        state.each(&statements(lines(), style), gathering);
     }
     state.report_programs(gathering);
 }
@@ -77,6 +79,7 @@ pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gatherin
 pub(crate) fn line(file: &str, line: u32, text: &str, gathering: &mut Gathering) {
     let mut state = State::new(file, None, Style::Commands);
     let expanded = expand::expanded(text);
+    sysctls(file, expanded.commands.iter().map(|(_, text)| (line, text.as_str())), gathering);
     for (_, text) in &expanded.commands {
         let tokens = ip_arguments::split(text, line);
         state.each(&divide(&tokens, Style::Commands), gathering);
@@ -88,12 +91,15 @@ pub(crate) fn line(file: &str, line: u32, text: &str, gathering: &mut Gathering)
 }
 
 /// `sysctl -w` and `echo ... > /proc/sys/...`, as the linter of sysctls reads them.
-fn sysctls(source: &Source, gathering: &mut Gathering) {
-    if !source.text.contains("sysctl") && !source.text.contains("proc/sys/") {
-        return;
-    }
-    for statement in syntax::parse(&source.text).statements {
-        gathering.sysctl(&statement.key, &statement.value, place(&source.path, statement.line));
+fn sysctls<'t>(file: &str, lines: impl Iterator<Item = (u32, &'t str)>, gathering: &mut Gathering) {
+    for (line, text) in lines.filter(|(_, text)| text.contains("sysctl") || text.contains("proc/sys/")) {
+        let parsed = syntax::parse(&format!("#!/bin/sh\n{text}"));
+        for statement in parsed.statements {
+            gathering.sysctl(&statement.key, &statement.value, place(file, line));
+        }
+        for slip in parsed.slips {
+            gathering.unread(file, line, &slip.text, slip.reason);
+        }
     }
 }
 
