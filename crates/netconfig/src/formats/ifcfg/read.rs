@@ -186,6 +186,8 @@ fn interface(name: &str, source: &Source, gathering: &mut Gathering) {
                 gathering.interface(&device).link_address = values::link_address(value);
                 Ok(())
             }
+            "METRIC" | "IPV4_ROUTE_METRIC" | "IPV6_ROUTE_METRIC" | "IPV4_ROUTE_TABLE"
+            | "IPV6_ROUTE_TABLE" => values::number::<u32>(value).map(|_| ()).ok_or("no number"),
             "GATEWAY" | "IPV6_DEFAULTGW" => gateway(&device, key, value, place, &text_of, gathering),
             "IPV6ADDR" | "IPV6ADDR_SECONDARIES" => {
                 let prefixes: Option<Vec<Prefix>> = value.split_whitespace().map(values::prefix).collect();
