@@ -111,9 +111,14 @@ fn conditions(words: &[String], packet: &Packet<'_>, kind: &Kind<'_>, is_in_vrf:
     let mut answer = Selection::Taken;
     while let Some(name) = words.next() {
         let holds = match name {
-            SUPPRESS_LENGTH | "suppress_ifgroup" | "realms" => {
+            SUPPRESS_LENGTH | "realms" => {
                 words.next();
                 Some(true)
+            }
+            // It leaves routes by interfaces of a group to later rules, and which are of it is not known.
+            "suppress_ifgroup" => {
+                words.next();
+                None
             }
             "uidrange" => within(words.next(), kind.user),
             "ipproto" => protocol(words.next(), kind.protocol),
