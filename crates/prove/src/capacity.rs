@@ -146,13 +146,15 @@ impl Work<'_> {
         ];
         for (found, arrives_by, leaves_by, network) in directions {
             let Some(found) = found else {
-                // With a hash of addresses, a gateway may be unused in one direction.
-                let id = if route.spreads_by_ports() { "not-measured" } else { "unused" };
                 let message = format!(
                     "path MTU through {} to network {network}: no flow of these hosts takes that path",
                     gateway.host
                 );
-                self.missed(id, message);
+                // With a hash of addresses, a gateway may be unused in one direction.
+                match route.spreads_by_ports() {
+                    true => self.missed("not-measured", message),
+                    false => self.note("unused", message),
+                }
                 continue;
             };
             let Some(path) = found.path_bytes else {

@@ -106,6 +106,7 @@ pub fn prove(
         facts: Facts::default(),
         findings: Vec::new(),
         notices: Vec::new(),
+        is_complete: true,
         left: expected_of_all(routes, options),
         rated: BTreeSet::new(),
         on_progress,
@@ -124,10 +125,10 @@ pub fn prove(
         schema: ROUTE_PROOF_SCHEMA.to_owned(),
         version: 1,
         fabric: fabric.to_owned(),
-        verdict: match (failed, work.notices.iter().any(|notice| notice.id.starts_with("not-"))) {
+        verdict: match (failed, work.is_complete) {
             (true, _) => VerificationVerdict::Failed,
-            (false, true) => VerificationVerdict::Incomplete,
-            (false, false) => VerificationVerdict::Proven,
+            (false, false) => VerificationVerdict::Incomplete,
+            (false, true) => VerificationVerdict::Proven,
         },
         routes: proofs,
         findings: work.findings,
@@ -161,6 +162,8 @@ pub(super) struct Work<'a> {
     pub(super) facts: Facts,
     pub(super) findings: Vec<VerificationFinding>,
     pub(super) notices: Vec<Notice>,
+    /// Every check could be made.
+    pub(super) is_complete: bool,
     pub(super) left: Duration,
     /// Gateways whose rate is known: one address family is enough.
     pub(super) rated: BTreeSet<String>,
@@ -186,6 +189,12 @@ impl Work<'_> {
 
     /// Records a check that could not be made: the verification is incomplete.
     pub(super) fn missed(&mut self, id: &str, message: String) {
+        self.is_complete = false;
+        self.note(id, message);
+    }
+
+    /// Records what is to be known of the verification.
+    pub(super) fn note(&mut self, id: &str, message: String) {
         self.notices.push(Notice { id: id.to_owned(), message });
     }
 
@@ -208,6 +217,13 @@ impl Work<'_> {
         }
         self.progress(format!("{client_network} to {server_network}, {family}: flows"));
         let shown = self.flows(route)?;
+        if shown.judged.is_empty() {
+            let message = format!(
+                "{client_network} to {server_network}, {family}: no flow was opened (source ports in use, or out of time), \
+                 so nothing is known of this route"
+            );
+            self.missed("not-tried", message);
+        }
         let mut proof = judge::tables(route, &shown.planned, &shown.judged, &shown.lookups);
         self.witnesses(route, &shown, &mut proof);
         let mut decisions = Decisions::default();
@@ -251,7 +267,7 @@ impl Work<'_> {
             let host = &route.clients[*client].host;
             let message =
                 format!("{host} cannot be queried for the gateway of a flow, so ports are tried: {reason}");
-            self.notices.push(Notice { id: "no-lookup".to_owned(), message });
+            self.note("no-lookup", message);
         }
         let before = self.counters(route)?;
         let chosen = std::mem::take(&mut planned.flows);
@@ -372,7 +388,7 @@ impl Work<'_> {
                 "{host} could not count {} packets that passed: repeat with fewer flows",
                 seen.lost_count
             );
-            self.notices.push(Notice { id: "not-counted".to_owned(), message });
+            self.missed("not-counted", message);
         }
         Ok(route.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
     }
@@ -463,7 +479,7 @@ impl Work<'_> {
                      {reply_count} were seen leaving",
                     gateway.host
                 );
-                self.notices.push(Notice { id: "not-counted".to_owned(), message });
+                self.missed("not-counted", message);
             }
             proof.gateways[place].packets = Some(PacketWitnesses {
                 forward_count,

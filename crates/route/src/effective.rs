@@ -319,12 +319,14 @@ impl Asking<'_> {
                 seconds => format!("busy ones when the group is unbalanced for {seconds} s"),
             };
             return format!(
-                "{lacking}: the route has it, and no bucket of its resilient group leads there yet: buckets                  move by themselves when they are idle for {} s, {busy}",
+                "{lacking}: the route has it, and no bucket of its resilient group leads there yet: buckets \
+                 move by themselves when they are idle for {} s, {busy}",
                 resilient.idle_seconds
             );
         }
         format!(
-            "{lacking}: the route has it, and the kernel does not choose it: its link is down (`ip route show`              has dead or linkdown), or its neighbour entry failed and fib_multipath_use_neigh is 1"
+            "{lacking}: the route has it, and the kernel does not choose it: its link is down (`ip route show` \
+             has dead or linkdown), or its neighbour entry failed and fib_multipath_use_neigh is 1"
         )
     }
 

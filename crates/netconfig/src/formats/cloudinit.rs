@@ -111,7 +111,13 @@ fn address(file: &str, name: &str, subnet: &Yaml, gathering: &mut Gathering) {
     let Some(via) = gateway.text().and_then(values::address) else {
         return gathering.unread(file, gateway.line, &gateway.summary(), "no address of a gateway");
     };
-    let metric = text(subnet, "metric").and_then(values::number).unwrap_or(0);
+    let metric = match text(subnet, "metric") {
+        Some(metric) => values::number(metric).unwrap_or_else(|| {
+            gathering.unread(file, gateway.line, metric, "no metric");
+            0
+        }),
+        None => 0,
+    };
     let hop = Hop { via, interface: Some(name.to_owned()), weight: 1, place: None };
     let line = gateway.line;
     gathering.route(entry(

@@ -211,7 +211,10 @@ impl Stanza {
                 }
             }
             "gateway" => self.gateway = Some((line, value.to_owned())),
-            "metric" => self.metric = values::number(value).unwrap_or(0),
+            "metric" => match values::number(value) {
+                Some(metric) => self.metric = metric,
+                None => fail("no metric", gathering),
+            },
             "mtu" => match values::number(value) {
                 Some(bytes) => gathering.mtu(&self.name, bytes, place(file, line)),
                 None => fail("no MTU in bytes", gathering),

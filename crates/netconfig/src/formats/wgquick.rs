@@ -109,7 +109,7 @@ fn addresses(file: &str, name: &str, entry: &Entry<'_>, gathering: &mut Gatherin
             Some(prefix) => gathering.address(name, prefix, place(file, entry.line)),
             None => {
                 gathering.unread(file, entry.line, text, "no address");
-                gathering.facts().complete.clear();
+                gathering.facts().complete.remove(&(name.to_owned(), text.contains(':')));
             }
         }
     }

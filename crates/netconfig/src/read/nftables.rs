@@ -10,8 +10,13 @@ use clearstream_schema::{
 use super::{Source, gathering::Gathering, values};
 
 pub(crate) fn read(source: &Source, gathering: &mut Gathering) {
+    lines(&source.path, 1, &source.text, gathering);
+}
+
+/// Reads statements of a file from a line on.
+pub(crate) fn lines(file: &str, first: u32, text: &str, gathering: &mut Gathering) {
     gathering.understood();
-    for (line, text) in (1..).zip(source.text.lines()) {
+    for (line, text) in (first..).zip(text.lines()) {
         let text = text.trim();
         marks_set(text, gathering);
         if let Some(translation) = translation(text) {
@@ -26,7 +31,7 @@ pub(crate) fn read(source: &Source, gathering: &mut Gathering) {
         match mark(text) {
             Some(mark) => gathering.routing.connection_marks.push(mark),
             None => gathering.unread(
-                &source.path,
+                file,
                 line,
                 text,
                 "not a mark by interface and link address: iifname \"ib1\" ... ether saddr ADDRESS ct mark set NUMBER",

@@ -350,7 +350,8 @@ proptest! {
             "source", "# ip route show table", "$ ip -d ro", "10/8 \\", "nh_info id", "[{\"dst\":1,\"nexthops\":[{}]}]", "[{\"ifname\":[]}]",
             "route add -net 1.2.3.4 netmask gw", "X=$X", "X=1", "if", "}", "fi", "Name=", "RouteTable=:", "[VRF]", "spec: {desiredState: {routes: 1}}",
             "hosts: [{networkConfig: {interfaces: [{}]}}]", "  vrfs: {x: }", "echo 1 x >> rt_tables", "sh -c",
-            "route replace default nhid", "rule del", "ip -6 route del default", "a: {b: [", "clearstream_route_marks: [x]",
+            "route replace default nhid", "rule del", "ip -6 route del default", "ip é", "for i in {1..3}; do", "done", "f() {", "f $1",
+            "A=\"$A$A\"", "while read a b; do", "done <<EOF", "EOF", "$((1 << A))", "a: {b: [", "clearstream_route_marks: [x]",
         ]), 0..12),
     ) {
         let text = lines.join("\n");

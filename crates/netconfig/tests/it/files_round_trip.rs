@@ -233,6 +233,7 @@ prop_compose! {
             special_routes: Vec::new(),
             connection_marks: (0..marks).map(mark).collect(),
             source_translations: None,
+            kernel: Default::default(),
             files: Default::default(),
             kernel: Default::default(),
             sysctls: BTreeMap::from([

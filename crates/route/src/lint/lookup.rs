@@ -1,4 +1,4 @@
-//! The route that a packet takes, by the planner's lookup, and the packets that one
+//! The route that a packet takes, by the routing model, and the packets that one
 //! rule takes before another.
 
 use std::net::IpAddr;

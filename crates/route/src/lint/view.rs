@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
 };
 
-use clearstream_routing::node::Node;
+use clearstream_routing::{lookup::priorities, node::Node};
 use clearstream_schema::{
     prefix::Prefix,
     routing::{
@@ -243,23 +243,6 @@ impl<'a> View<'a> {
         };
         self.routing.rules.iter().filter_map(table).collect()
     }
-}
-
-/// The priorities that rules get: `fib_default_rule_pref` (`net/core/fib_rules.c`)
-/// gives one below that of the second rule in the list, the first being the
-/// kernel's own of priority 0. A later rule without priority so comes first.
-fn priorities(rules: &[RuleEntry]) -> Vec<u32> {
-    // The second rule at the start is that of the main table.
-    let mut lowest = [32766_u32; 2];
-    rules
-        .iter()
-        .map(|rule| {
-            let lowest = &mut lowest[usize::from(rule.ipv6)];
-            let priority = rule.priority.unwrap_or_else(|| lowest.saturating_sub(1));
-            *lowest = priority.min(*lowest);
-            priority
-        })
-        .collect()
 }
 
 /// Loopback and link-local networks: no two hosts share one by having it (RFC 3927,

@@ -7,14 +7,11 @@ use clearstream_schema::{
     prefix::Prefix,
     routing::{
         HostRouting, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleEntry, SpecialRoute,
-        kernel::AbsentNetwork,
+        ip_arguments::IPV6_METRIC, kernel::AbsentNetwork,
     },
 };
 
 use crate::difference::Wanted;
-
-/// Metric of IPv6 routes that name none (`IP6_RT_PRIO_USER`).
-const IPV6_METRIC: u32 = 1024;
 
 /// What decides where packets go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,10 +153,7 @@ impl Cause {
         let foreign_rule = rule.filter(|rule| rule.protocol != plan.protocol);
         let signed = foreign_rule.filter(|_| is_by_rule).map_or(route.protocol, |rule| rule.protocol);
         let (text, owner) = (route_text(taken), owner(signed, plan.protocol));
-        let metric = |route: &RouteEntry| match route.metric {
-            0 if route.destination.address.is_ipv6() => IPV6_METRIC,
-            metric => metric,
-        };
+        let metric = RouteEntry::kernel_metric;
         let own = planned.route.filter(|own| own.table == route.table);
         let why = if route.table == LOCAL_TABLE {
             "the table local comes before every rule".to_owned()
@@ -348,8 +342,7 @@ fn route_key(taken: &Taken<'_>) -> String {
     };
     let from = from.map_or_else(String::new, |from| format!(" from {from}"));
     let usual = if route.destination.address.is_ipv6() { IPV6_METRIC } else { 0 };
-    let metric = match route.metric {
-        0 => String::new(),
+    let metric = match route.kernel_metric() {
         metric if metric == usual => String::new(),
         metric => format!(" metric {metric}"),
     };

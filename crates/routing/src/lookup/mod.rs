@@ -20,7 +20,7 @@ use clearstream_schema::{
     },
 };
 
-pub use self::rules::Kind;
+pub use self::rules::{Kind, priorities};
 use self::{
     rules::{Act, DEFAULT_PRIORITY, Rule, Selection, all_rules, is_of_vrf, selection},
     sources::Sources,
@@ -30,9 +30,7 @@ use self::{
 pub const DEFAULT_TABLE: u32 = 253;
 /// Table of the first rule (`RT_TABLE_LOCAL`).
 pub const LOCAL_TABLE: u32 = 255;
-/// Metric of IPv6 routes that name none (`IP6_RT_PRIO_USER`), and of those that
-/// the kernel creates for an address (`IP6_RT_PRIO_ADDRCONF`).
-const IPV6_METRIC: u32 = 1024;
+/// Metric of IPv6 routes that the kernel creates for an address (`IP6_RT_PRIO_ADDRCONF`).
 const IPV6_CONNECTED_METRIC: u32 = 256;
 
 /// A packet, as far as rules and routes select by it.
@@ -171,11 +169,10 @@ impl<'a> Entry<'a> {
     }
 
     fn metric(&self, ipv6: bool) -> u32 {
-        match self.route().map(|route| route.metric) {
+        match self.route() {
             None if ipv6 => IPV6_CONNECTED_METRIC,
             None => 0,
-            Some(0) if ipv6 => IPV6_METRIC,
-            Some(metric) => metric,
+            Some(route) => route.kernel_metric(),
         }
     }
 }

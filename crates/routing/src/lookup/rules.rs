@@ -111,9 +111,14 @@ fn conditions(words: &[String], packet: &Packet<'_>, kind: &Kind<'_>, is_in_vrf:
     let mut answer = Selection::Taken;
     while let Some(name) = words.next() {
         let holds = match name {
-            SUPPRESS_LENGTH | "suppress_ifgroup" | "realms" => {
+            SUPPRESS_LENGTH | "realms" => {
                 words.next();
                 Some(true)
+            }
+            // It leaves routes by interfaces of a group to later rules, and which are of it is not known.
+            "suppress_ifgroup" => {
+                words.next();
+                None
             }
             "uidrange" => within(words.next(), kind.user),
             "ipproto" => protocol(words.next(), kind.protocol),
@@ -157,9 +162,22 @@ fn protocol(name: Option<&str>, value: Option<u8>) -> Option<bool> {
     value.map(|value| value == number)
 }
 
-/// The rules of the files and the kernel's, in order. A rule without priority
-/// gets one below the least that is there (fib_default_rule_pref), in the
-/// order in which rules are added.
+/// The priorities that rules get, in their order: one without gets one below that of the second rule of its family that
+/// is there, the first being the kernel's own of priority 0 (fib_default_rule_pref, net/core/fib_rules.c). A later one
+/// without priority so comes first.
+pub fn priorities(rules: &[RuleEntry]) -> Vec<u32> {
+    // At the start the second rule is that of the main table.
+    let mut lowest = [MAIN_PRIORITY; 2];
+    let of_rule = |rule: &RuleEntry| {
+        let lowest = &mut lowest[usize::from(rule.ipv6)];
+        let priority = rule.priority.unwrap_or_else(|| lowest.saturating_sub(1));
+        *lowest = priority.min(*lowest);
+        priority
+    };
+    rules.iter().map(of_rule).collect()
+}
+
+/// The rules of the files and the kernel's, in order.
 ///
 /// Of VRFs in files that set none (`has_vrfs`), the kernel makes the rule.
 pub(super) fn all_rules<'a>(rules: &'a [RuleEntry], kernel: &KernelFacts, has_vrfs: bool) -> Vec<Rule<'a>> {
@@ -178,18 +196,11 @@ pub(super) fn all_rules<'a>(rules: &'a [RuleEntry], kernel: &KernelFacts, has_vr
             all.push(Rule { priority: VRF_PRIORITY, ipv6, entry: None, action: Act::VrfTable });
         }
     }
-    for rule in rules {
-        let is_counted = |other: &&Rule<'_>| {
-            let is_vrf = matches!(other.action, Act::VrfTable);
-            other.ipv6 == rule.ipv6 && other.priority > 0 && !is_vrf
-        };
-        let family = all.iter().filter(is_counted);
-        let least = family.map(|other| other.priority).min().unwrap_or(MAIN_PRIORITY);
+    for (rule, priority) in rules.iter().zip(priorities(rules)) {
         let action = match &rule.action {
             RuleAction::Table(number) => Act::Table(*number),
             RuleAction::Other(other) => Act::Other(other),
         };
-        let priority = rule.priority.unwrap_or_else(|| least.saturating_sub(1));
         all.push(Rule { priority, ipv6: rule.ipv6, entry: Some(rule), action });
     }
     all.sort_by_key(|rule| rule.priority);

@@ -130,3 +130,37 @@ fn of_one_metric_the_preferred_router_is_taken() {
     assert_eq!(of(Some(false)), ["fd00::1"]);
     assert_eq!(of(None), ["fd00::1", "fd00::2"]);
 }
+
+/// As `ip rule` of Linux 6.18 shows them after these commands.
+#[test]
+fn rules_without_priority_come_before_the_second_that_is_there() {
+    let rule = |priority, ipv6| RuleEntry {
+        ipv6,
+        priority,
+        selector: RuleSelector::default(),
+        action: RuleAction::Table(5),
+        protocol: 0,
+        place: None,
+    };
+    for (given, wanted) in [
+        (vec![rule(None, false), rule(None, false), rule(None, true)], vec![32_765, 32_764, 32_765]),
+        (vec![rule(Some(100), false), rule(None, false)], vec![100, 99]),
+        (vec![rule(Some(0), false), rule(None, false)], vec![0, 0]),
+    ] {
+        assert_eq!(priorities(&given), wanted);
+    }
+}
+
+#[test]
+fn what_a_group_of_interfaces_suppresses_is_not_known() {
+    let mut routing = with_vrf();
+    routing.rules[0].selector = RuleSelector {
+        other: ["suppress_ifgroup", "3"].map(str::to_owned).into(),
+        ..RuleSelector::default()
+    };
+    routing.rules[0].action = RuleAction::Table(MAIN_TABLE);
+    routing.rules[0].priority = Some(5);
+    let found =
+        Lookup::new(&routing).find(&Packet::sent("10.0.0.1".parse().unwrap(), "192.0.2.1".parse().unwrap()));
+    assert_eq!(found.verdict, Verdict::Unknown("suppress_ifgroup".to_owned()));
+}

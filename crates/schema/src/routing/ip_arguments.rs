@@ -41,13 +41,18 @@ impl Nexthop {
 }
 
 impl RouteEntry {
-    /// Its place on a host. An IPv6 route without metric has the kernel's.
-    pub fn setting(&self) -> Setting {
-        let metric = match self.metric {
+    /// Its metric in a kernel, which gives an IPv6 route without one its own.
+    pub fn kernel_metric(&self) -> u32 {
+        match self.metric {
             0 if self.destination.address.is_ipv6() => IPV6_METRIC,
             metric => metric,
-        };
-        Setting::Route { table: self.table, destination: self.destination.network(), metric }
+        }
+    }
+
+    /// Its place on a host.
+    pub fn setting(&self) -> Setting {
+        let (destination, metric) = (self.destination.network(), self.kernel_metric());
+        Setting::Route { table: self.table, destination, metric }
     }
 
     /// Its value, without the place.

@@ -17,9 +17,6 @@ use clearstream_schema::{
 
 use crate::desired::{NextHops, same_action, same_members};
 
-/// The kernel's name for IPv6 routes without metric (`IP6_RT_PRIO_USER`).
-const IPV6_METRIC: u32 = 1024;
-
 /// Objects of others that were found as a plan has them, with their protocol numbers.
 #[derive(Debug, Default)]
 pub(super) struct Adopted(BTreeMap<Setting, u8>);
@@ -82,12 +79,8 @@ impl Live {
     /// The route in effect in the place of a planned one: of several with one metric the first, which is also the one
     /// that the kernel would replace (net/ipv4/fib_trie.c, `fib_table_insert`).
     pub(super) fn at(&self, wanted: &RouteEntry) -> Option<&RouteEntry> {
-        let metric = |route: &RouteEntry| match route.metric {
-            0 if route.destination.address.is_ipv6() => IPV6_METRIC,
-            metric => metric,
-        };
         let place = (wanted.destination.network(), wanted.table);
-        self.routes.get(&place)?.iter().find(|route| metric(route) == metric(wanted))
+        self.routes.get(&place)?.iter().find(|route| route.kernel_metric() == wanted.kernel_metric())
     }
 
     pub(super) fn route(&self, wanted: &RouteEntry, adopted: &mut Adopted) -> Occupant<'_, RouteEntry> {

@@ -78,7 +78,7 @@ impl Watch<'_> {
         self.keep_drained(name, false);
         self.report(WatchEventKind::Undrained { gateway: name.to_owned() });
         self.carry_out(actions);
-        Ok(())
+        self.problems.of(Problem::NextHops).map_or(Ok(()), Err)
     }
 
     fn keep_drained(&mut self, name: &str, drained: bool) {

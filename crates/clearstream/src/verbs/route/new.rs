@@ -4,8 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clearstream_host::{HostRoot, capture};
 use clearstream_netconfig::read;
-use clearstream_route::{fabric, lint, outline};
+use clearstream_route::{
+    fabric,
+    lint::{self, Subject},
+    outline,
+};
 use clearstream_schema::routing::HostRouting;
+use clearstream_tune::Assumed;
 
 use super::{lint::unreadable, name_of};
 use crate::{
@@ -38,7 +43,11 @@ pub struct NewArgs {
 impl NewArgs {
     /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
-        let hosts = self.hosts()?;
+        let subjects = self.subjects()?;
+        for missing in subjects.iter().flat_map(|subject| &subject.missing) {
+            out.note(&format!("not read: {missing}"));
+        }
+        let hosts: Vec<HostRouting> = subjects.into_iter().map(|subject| subject.routing).collect();
         let text =
             outline::outline(&hosts, &self.name).map_err(|error| CommandError::Usage(error.to_string()))?;
         let fabric = fabric::parse(Path::new("the new file"), &text);
@@ -59,17 +68,20 @@ impl NewArgs {
         Ok(())
     }
 
-    fn hosts(&self) -> Result<Vec<HostRouting>, CommandError> {
+    fn subjects(&self) -> Result<Vec<Subject>, CommandError> {
         let mut hosts = Vec::new();
         for path in &self.files {
             let reading = read::folder(path).map_err(unreadable)?;
-            hosts.extend(reading.hosts.into_iter().map(|host| named(host, &name_of(path))));
+            for mut subject in lint::of_files(reading, &name_of(path), &Assumed::default()) {
+                subject.routing.host.clone_from(&subject.name);
+                hosts.push(subject);
+            }
         }
         for path in &self.from {
-            hosts.push(lint::of_host(capture::open(path)?.root(), &name_of(path)).routing);
+            hosts.push(lint::of_host(capture::open(path)?.root(), &name_of(path)));
         }
         if self.here {
-            hosts.push(lint::of_host(&HostRoot::live(), "this-host").routing);
+            hosts.push(lint::of_host(&HostRoot::live(), "this-host"));
         }
         if hosts.is_empty() {
             let how = "name hosts: --from for captured ones, --files for their files, --here for this one";
@@ -77,13 +89,6 @@ impl NewArgs {
         }
         Ok(hosts)
     }
-}
-
-fn named(mut host: HostRouting, name: &str) -> HostRouting {
-    if host.host.is_empty() {
-        name.clone_into(&mut host.host);
-    }
-    host
 }
 
 fn write_new(path: &Path, text: &str) -> Result<(), CommandError> {

@@ -95,18 +95,22 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
                     }
                 }
             }
-            "gateway4" | "gateway6" => {
-                if let Some(via) = value.text().and_then(values::address) {
-                    if truth("auto_gateway") == Some(false) {
-                        continue;
-                    }
+            "gateway4" | "gateway6" if truth("auto_gateway") == Some(false) => {}
+            name @ ("gateway4" | "gateway6") => match value.text().and_then(values::address) {
+                Some(via) => {
                     let action = by_gateway(interface, via);
                     let destination = values::everything(via.is_ipv6());
                     let metric = metric(via.is_ipv6());
                     let plain = plain(file, interface, destination, value.line);
                     gathering.route(RouteEntry { action, metric, ..plain });
                 }
-            }
+                None => {
+                    let reason = "no address of a gateway";
+                    gathering.unread(file, value.line, &value.summary(), reason);
+                    let destination = values::everything(name == "gateway6");
+                    gathering.unknown_route(Some(MAIN_TABLE), Some(destination), reason);
+                }
+            },
             "route" => {
                 for item in value.items() {
                     if let Err(reason) = route(file, interface, &metric, item, gathering) {
@@ -204,7 +208,7 @@ fn rule(file: &str, item: &Yaml, gathering: &Gathering) -> Result<RuleEntry, Str
             "family" => ipv6 = scalar == "ipv6",
             "priority" => priority = Some(values::number(scalar).ok_or("\"priority\" is no number")?),
             "table" => table = gathering.names.table(scalar).ok_or("\"table\" is no number or known name")?,
-            "fwmark" => mark = Some(ip_arguments::mark(scalar).ok_or("\"fwmark\" is no number")?.0),
+            "fwmark" => mark = Some(values::number(scalar).ok_or("\"fwmark\" is no number")?),
             "fwmask" => mask = values::number(scalar).ok_or("\"fwmask\" is no number")?,
             "iif" => selector.input = Some(scalar.to_owned()),
             "oif" => selector.output = Some(scalar.to_owned()),

@@ -6,7 +6,6 @@ use super::{connections, variables};
 use crate::{
     formats::nmstate,
     read::{
-        Source,
         gathering::{Gathering, place},
         nftables, script,
         yaml::{Node, Yaml},
@@ -41,10 +40,7 @@ pub(super) fn entry(file: &str, key: &Yaml, value: &Yaml, gathering: &mut Gather
         variables::MODES => modes(file, value, gathering),
         variables::MARKS => {
             for item in value.items() {
-                // A source whose lines before are empty has the same places.
-                let lines_before = usize::try_from(item.line).unwrap_or(1).saturating_sub(1).min(1_000_000);
-                let text = "\n".repeat(lines_before) + item.text().unwrap_or_default();
-                nftables::read(&Source { path: file.to_owned(), text }, gathering);
+                nftables::lines(file, item.line, item.text().unwrap_or_default(), gathering);
             }
         }
         variables::SYSCTLS => {

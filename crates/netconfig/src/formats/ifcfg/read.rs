@@ -75,10 +75,13 @@ pub(super) fn read_network(source: &Source, gathering: &mut Gathering) {
     }
     let text_of = |key: &str| settings.get(key).filter(|(_, value)| !value.is_empty());
     gathering.gateway_device = text_of("GATEWAYDEV").map(|(_, value)| value.clone());
-    if let Some((line, value)) = text_of("GATEWAY")
-        && let Some(via) = values::address(value)
-    {
+    if let Some((line, value)) = text_of("GATEWAY") {
         gathering.loader = Loader::NetworkScripts;
+        let Some(via) = values::address(value) else {
+            let reason = "no address of a gateway";
+            gathering.unread(&source.path, *line, &format!("GATEWAY={value}"), reason);
+            return gathering.unknown_route(Some(MAIN_TABLE), Some(values::everything(false)), reason);
+        };
         let mut route = by_gateway(values::everything(via.is_ipv6()), via, "", 0, place(&source.path, *line));
         if let RouteAction::Gateways(hops) = &mut route.action {
             hops.iter_mut().for_each(|hop| hop.interface.clone_from(&gathering.gateway_device));
@@ -183,6 +186,8 @@ fn interface(name: &str, source: &Source, gathering: &mut Gathering) {
                 gathering.interface(&device).link_address = values::link_address(value);
                 Ok(())
             }
+            "METRIC" | "IPV4_ROUTE_METRIC" | "IPV6_ROUTE_METRIC" | "IPV4_ROUTE_TABLE"
+            | "IPV6_ROUTE_TABLE" => values::number::<u32>(value).map(|_| ()).ok_or("no number"),
             "GATEWAY" | "IPV6_DEFAULTGW" => gateway(&device, key, value, place, &text_of, gathering),
             "IPV6ADDR" | "IPV6ADDR_SECONDARIES" => {
                 let prefixes: Option<Vec<Prefix>> = value.split_whitespace().map(values::prefix).collect();

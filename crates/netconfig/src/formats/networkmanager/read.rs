@@ -52,6 +52,7 @@ pub(super) fn read(source: &Source, gathering: &mut Gathering) {
         let section = sections.iter().find(|section| section.name == family);
         let method = section.and_then(|section| section.value("method")).map(|entry| entry.value.as_str());
         let is_dynamic = matches!(method, Some("auto" | "dhcp" | "shared"));
+        section.into_iter().for_each(|section| name_no_numbers(source, section, gathering));
         let table = section.and_then(|section| section.value("route-table"));
         let table = table.and_then(|entry| values::number(&entry.value)).filter(|table| *table != 0);
         if let Some(table) = table {
@@ -81,6 +82,17 @@ pub(super) fn read(source: &Source, gathering: &mut Gathering) {
     for section in &sections {
         if matches!(section.name, "ethernet" | "802-3-ethernet" | "infiniband") {
             link(source, &interface, section, gathering);
+        }
+    }
+}
+
+/// Names what is no table or metric of an interface's routes.
+fn name_no_numbers(source: &Source, section: &Section<'_>, gathering: &mut Gathering) {
+    for key in ["route-table", "route-metric"] {
+        // -1 is the default (nm-settings).
+        let is_number = |text: &str| text == "-1" || values::number::<u32>(text).is_some();
+        if let Some(entry) = section.value(key).filter(|entry| !is_number(&entry.value)) {
+            gathering.unread(&source.path, entry.line, &format!("{key}={}", entry.value), "no number");
         }
     }
 }

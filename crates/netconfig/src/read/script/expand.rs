@@ -9,14 +9,37 @@ use super::{
     shell::{Values, assignment, depth_change, with_values},
 };
 
-/// Lines beyond which nothing more is expanded, and functions inside of functions.
-const MOST_LINES: usize = 20_000;
+/// What is done beyond reading each line once, as bytes of commands: loops in loops, functions in functions and lists
+/// of lists grow without bound.
+const MOST_BYTES: usize = 1 << 20;
+/// Commands beyond those that stand in the file.
+const MOST_COMMANDS: usize = 20_000;
+/// What a call costs beside its commands.
+const CALL_BYTES: usize = 64;
+/// Functions inside of functions, and loops inside of loops.
 const MOST_CALLS: usize = 8;
+const MOST_LOOPS: usize = 16;
+/// Words of a list, each a round of its loop.
+const MOST_ROUNDS: usize = 4096;
 
-/// The commands of a script, each with its line.
-pub(super) fn expanded(text: &str) -> Vec<Piece> {
+/// What a script becomes.
+#[derive(Debug)]
+pub(super) struct Expanded {
+    /// Its commands, each with its line.
+    pub(super) commands: Vec<Piece>,
+    /// Line at which it became too much: from there on loops and calls stand as they are in the file.
+    pub(super) ends_at: Option<u32>,
+}
+
+/// The commands of a script.
+pub(super) fn expanded(text: &str) -> Expanded {
     let (pieces, documents) = pieces(text);
-    let mut shell = Shell { documents, ..Shell::default() };
+    let mut shell = Shell {
+        documents,
+        bytes_left: text.len() + pieces.len() + MOST_BYTES,
+        most_commands: pieces.len() + MOST_COMMANDS,
+        ..Shell::default()
+    };
     let rest = shell.without_functions(pieces);
     shell.run(&rest);
     // A function that nothing calls may be called by who sources the file.
@@ -24,12 +47,12 @@ pub(super) fn expanded(text: &str) -> Vec<Piece> {
         if !shell.called.contains(&name) {
             let line = body.first().map_or(1, |(line, _)| *line);
             shell.done.push((line, "{".to_owned()));
-            shell.values.clear();
+            shell.values.forget_all();
             shell.run(&body);
             shell.done.push((line, "}".to_owned()));
         }
     }
-    shell.done
+    Expanded { commands: shell.done, ends_at: shell.ends_at }
 }
 
 #[derive(Default)]
@@ -43,7 +66,11 @@ struct Shell {
     uncertain: BTreeSet<String>,
     depth: i32,
     calls: usize,
+    loops: usize,
     done: Vec<Piece>,
+    bytes_left: usize,
+    most_commands: usize,
+    ends_at: Option<u32>,
 }
 
 impl Shell {
@@ -83,25 +110,69 @@ impl Shell {
         rest
     }
 
+    /// Takes what a step costs; whether there is enough left.
+    fn affords(&mut self, line: u32, bytes: usize) -> bool {
+        if self.ends_at.is_none() {
+            match self.bytes_left.checked_sub(bytes).filter(|_| self.done.len() < self.most_commands) {
+                Some(left) => self.bytes_left = left,
+                None => self.ends_at = Some(line),
+            }
+        }
+        self.ends_at.is_none()
+    }
+
     fn run(&mut self, pieces: &[Piece]) {
         let mut at = 0;
         while let Some((line, text)) = pieces.get(at) {
             at += 1;
-            if self.done.len() > MOST_LINES || text.trim().is_empty() || text.trim_start().starts_with('#') {
+            let is_plain = text.trim().is_empty() || text.trim_start().starts_with('#');
+            if !self.affords(*line, text.len() + 1) || is_plain {
                 self.done.push((*line, text.clone()));
                 continue;
             }
-            if let Some((head, body, next)) = looped(pieces, at - 1)
-                && let Some(rounds) = self.rounds(head, pieces.get(next - 1))
-            {
-                for round in rounds {
-                    self.values.extend(round);
-                    self.run(body);
+            if is_loop(text) {
+                let found = looped(pieces, at - 1);
+                let seen = found.map_or(pieces.len(), |(_, next)| next) - at;
+                if let (true, Some((body, next))) = (self.affords(*line, seen), found) {
+                    if self.repeat(*line, text, body, pieces.get(next - 1)) {
+                        at = next;
+                        continue;
+                    }
+                    self.forget_assigned(body);
                 }
-                at = next;
-                continue;
             }
             self.command(*line, text);
+        }
+    }
+
+    /// Runs the body of a loop for each of its rounds; whether these are known.
+    fn repeat(&mut self, line: u32, head: &str, body: &[Piece], end: Option<&Piece>) -> bool {
+        if self.loops >= MOST_LOOPS {
+            return false;
+        }
+        let Some(rounds) = self.rounds(head, end) else { return false };
+        let bytes = rounds.iter().flatten().map(|(name, value)| name.len() + value.len() + 1).sum();
+        if !self.affords(line, bytes) {
+            return false;
+        }
+        self.loops += 1;
+        for round in rounds {
+            if !self.affords(line, 1) {
+                break;
+            }
+            for (name, value) in round {
+                self.values.set(&name, value);
+            }
+            self.run(body);
+        }
+        self.loops -= 1;
+        true
+    }
+
+    /// What a loop of unknown rounds assigns is known in none of them: it may count.
+    fn forget_assigned(&mut self, body: &[Piece]) {
+        for (name, _) in body.iter().filter_map(|(_, text)| assignment(text.trim())) {
+            self.values.forget(name);
         }
     }
 
@@ -110,7 +181,7 @@ impl Shell {
         self.depth += depth_change(text.split([' ', '\t']));
         if self.depth <= 0 {
             for name in std::mem::take(&mut self.uncertain) {
-                self.values.remove(&name);
+                self.values.forget(&name);
                 self.arrays.remove(&name);
             }
         }
@@ -118,9 +189,10 @@ impl Shell {
         let words = words(&text);
         let at = words.iter().position(|word| !super::shell::is_prefix(word)).unwrap_or(words.len());
         if let Some((name, arguments)) = words.get(at..).and_then(<[String]>::split_first)
-            && let Some(body) = self.functions.get(name).cloned()
             && self.calls < MOST_CALLS
             && !text.trim_end().ends_with('\\')
+            && let Some(body) = self.functions.get(name).cloned()
+            && self.affords(line, CALL_BYTES + body.len())
         {
             self.called.insert(name.clone());
             return self.call(arguments, &body);
@@ -130,27 +202,22 @@ impl Shell {
 
     /// The body of a function with its arguments; its lines are those of the function.
     fn call(&mut self, arguments: &[String], body: &[Piece]) {
-        let outside: Values = self.values.clone();
-        for number in 0..10 {
-            self.values.remove(&number.to_string());
-        }
+        let names = (0..10).map(|number| number.to_string()).chain(["@".to_owned(), "*".to_owned()]);
+        let outside: Vec<_> = names.map(|name| (self.values.unset(&name), name)).collect();
         let ends = |word: &&String| matches!(word.as_str(), "||" | "&&" | "|" | "&") || word.starts_with('>');
         let end = arguments.iter().position(|word| ends(&word)).unwrap_or(arguments.len());
         let own = arguments.get(..end).unwrap_or_default();
-        for (number, argument) in (1..).zip(own) {
-            self.values.insert(number.to_string(), argument.clone());
+        for (number, argument) in (1..10).zip(own) {
+            self.values.set(&number.to_string(), argument.clone());
         }
         for all in ["@", "*"] {
-            self.values.insert(all.to_owned(), own.join(" "));
+            self.values.set(all, own.join(" "));
         }
         self.calls += 1;
         self.run(body);
         self.calls -= 1;
-        for name in (0..10).map(|number| number.to_string()).chain(["@".to_owned(), "*".to_owned()]) {
-            match outside.get(&name) {
-                Some(value) => self.values.insert(name, value.clone()),
-                None => self.values.remove(&name),
-            };
+        for (value, name) in outside {
+            self.values.restore(&name, value);
         }
     }
 
@@ -165,46 +232,50 @@ impl Shell {
         {
             command = rest.trim_start();
         }
-        if let Some(rest) = command.strip_prefix("read ").or_else(|| command.strip_prefix("unset ")) {
+        if let Some(rest) = command.strip_prefix("read ") {
+            rest.split_whitespace().for_each(|name| self.values.forget(name));
+            return;
+        }
+        if let Some(rest) = command.strip_prefix("unset ") {
             for name in rest.split_whitespace() {
-                self.values.remove(name);
+                self.values.unset(name);
             }
             return;
         }
-        let Some((name, value)) = assignment(command) else { return };
-        let is_added = command.as_bytes().get(name.len()) == Some(&b'+');
-        if self.depth > 0 {
-            self.uncertain.insert(name.to_owned());
-        }
-        if let Some(list) = value.strip_prefix('(').and_then(|list| list.trim_end().strip_suffix(')')) {
-            let known = self.arrays.entry(name.to_owned()).or_default();
-            if !is_added {
-                known.clear();
-            }
-            known.extend(words(list));
-            return;
-        }
-        let (value, behind) = first_value(value);
-        let before = if is_added { self.values.get(name).cloned() } else { Some(String::new()) };
-        match before.filter(|_| is_constant(&value)) {
-            Some(before) => self.values.insert(name.to_owned(), before + &value),
-            None => self.values.remove(name),
-        };
         // `A=1 command` sets it for the command alone; two assignments are two.
-        if let Some(behind) = behind.filter(|behind| assignment(behind).is_some()) {
-            self.assign(behind);
+        let mut next = Some(command);
+        while let Some(command) = next {
+            let Some((name, value)) = assignment(command) else { return };
+            let is_added = command.as_bytes().get(name.len()) == Some(&b'+');
+            if self.depth > 0 {
+                self.uncertain.insert(name.to_owned());
+            }
+            if let Some(list) = value.strip_prefix('(').and_then(|list| list.trim_end().strip_suffix(')')) {
+                let known = self.arrays.entry(name.to_owned()).or_default();
+                if !is_added {
+                    known.clear();
+                }
+                known.extend(words(list));
+                return;
+            }
+            let (value, behind) = first_value(value);
+            let before =
+                if is_added { self.values.get(name).map(str::to_owned) } else { Some(String::new()) };
+            match before.filter(|_| is_constant(&value)) {
+                Some(before) => self.values.set(name, before + &value),
+                None => self.values.forget(name),
+            }
+            next = behind.filter(|behind| assignment(behind).is_some());
         }
     }
 
     /// What the variables of a loop are in each of its rounds; none where that is not plain.
-    fn rounds(&self, head: &str, end: Option<&Piece>) -> Option<Vec<Values>> {
+    fn rounds(&self, head: &str, end: Option<&Piece>) -> Option<Vec<Round>> {
         let head = head.trim();
         if let Some(rest) = head.strip_prefix("for ") {
             let (name, list) = rest.trim().split_once(" in ")?;
             let items = self.items(list)?;
-            return Some(
-                items.into_iter().map(|item| Values::from([(name.trim().to_owned(), item)])).collect(),
-            );
+            return Some(items.into_iter().map(|item| vec![(name.trim().to_owned(), item)]).collect());
         }
         let names = head.strip_prefix("while ")?.trim().strip_prefix("read ")?;
         let names: Vec<&str> = names.split_whitespace().filter(|name| !name.starts_with('-')).collect();
@@ -212,7 +283,7 @@ impl Shell {
         let rows = end.contains("<<").then(|| self.documents.get(line)).flatten()?;
         let round = |row: &String| {
             let mut words = row.split_whitespace();
-            let mut round = Values::new();
+            let mut round = Round::new();
             for (at, name) in names.iter().enumerate() {
                 let last = at + 1 == names.len();
                 let value = if last {
@@ -220,7 +291,7 @@ impl Shell {
                 } else {
                     words.next()?.to_owned()
                 };
-                round.insert((*name).to_owned(), value);
+                round.push(((*name).to_owned(), value));
             }
             Some(round)
         };
@@ -258,34 +329,38 @@ impl Shell {
             } else {
                 items.push(word);
             }
+            if items.len() > MOST_ROUNDS {
+                return None;
+            }
         }
         items.iter().all(|item| is_constant(item)).then_some(items)
     }
 }
 
-/// The head and the body of a loop that begins at a piece, and where it ends.
-fn looped(pieces: &[Piece], at: usize) -> Option<(&str, &[Piece], usize)> {
-    let (_, head) = pieces.get(at)?;
-    let is_head = |text: &str| {
-        let first = text.split_whitespace().next().unwrap_or_default();
-        matches!(first, "for" | "while" | "until" | "select")
-    };
-    if !is_head(head) {
-        return None;
-    }
+/// What the variables of a loop are in one of its rounds.
+type Round = Vec<(String, String)>;
+
+/// Whether a command begins a loop.
+fn is_loop(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    matches!(first, "for" | "while" | "until" | "select")
+}
+
+/// The body of the loop that begins at a piece, and where it ends.
+fn looped(pieces: &[Piece], at: usize) -> Option<(&[Piece], usize)> {
     let begin = at + 1 + usize::from(pieces.get(at + 1).is_some_and(|(_, text)| text.trim().is_empty()));
     if pieces.get(begin)?.1.trim() != "do" {
         return None;
     }
     let mut depth = 1;
     for (offset, (_, text)) in pieces.iter().enumerate().skip(begin + 1) {
-        if is_head(text) {
+        if is_loop(text) {
             depth += 1;
         }
         if text.split_whitespace().next() == Some("done") {
             depth -= 1;
             if depth == 0 {
-                return Some((head, pieces.get(begin + 1..offset)?, offset + 1));
+                return Some((pieces.get(begin + 1..offset)?, offset + 1));
             }
         }
     }
@@ -315,7 +390,8 @@ mod tests {
     use super::*;
 
     fn lines(script: &str) -> Vec<String> {
-        let pieces = expanded(script).into_iter().map(|(line, text)| format!("{line} {}", text.trim()));
+        let pieces =
+            expanded(script).commands.into_iter().map(|(line, text)| format!("{line} {}", text.trim()));
         pieces.filter(|text| text.contains(" ip ") && !text.contains("=\"")).collect()
     }
 
@@ -326,7 +402,12 @@ mod tests {
             ("NET=10.1\nA=\"$NET.0.1\" # the gateway\nip via $A", &["3 ip via 10.1.0.1"]),
             ("A=1\nip $A\nA=2\nip $A", &["2 ip 1", "4 ip 2"]),
             ("ip ${1:-eth0} ${GW:-10.0.0.1}", &["1 ip eth0 10.0.0.1"]),
-            // By a program, or in a condition: not known behind it.
+            // By a program, or in a condition: not known behind it, whatever it would be by default.
+            ("A=$(hostname)\nip ${A:-b}", &["2 ip ${A:-b}"]),
+            ("unset A\nip ${A:-b}", &["2 ip b"]),
+            ("n=1\nwhile x; do\nn=$((n+1))\nip $n\ndone", &["4 ip $n"]),
+            ("echo wait if it\nA=1\nip $A", &["3 ip 1"]),
+            ("n=$((1 << n))\nip a", &["2 ip a"]),
             ("A=$(hostname)\nip $A", &["2 ip $A"]),
             ("if x; then\nA=1\nfi\nip $A", &["4 ip $A"]),
             ("for i in 1 2; do ip $i; done", &["1 ip 1", "1 ip 2"]),
@@ -354,6 +435,43 @@ mod tests {
             ("cat >f <<EOF\nip x\nEOF\nip y", &["4 ip y"]),
         ] {
             assert_eq!(lines(script), expected, "{script}");
+        }
+    }
+
+    /// Scripts that become more than a reader can hold are read up to a bound, and end in time.
+    #[test]
+    fn what_grows_without_bound_is_not_expanded() {
+        let of_function = |at: i32| format!("f{at}() {{\n{}}}\n", format!("f{}\n", at - 1).repeat(300));
+        let nested = |most: usize, head: &str| head.repeat(most) + &"done\n".repeat(most);
+        for (name, script, is_bounded) in [
+            ("doubled values", "A=x\n".to_owned() + &"A=\"$A$A\"\n".repeat(60) + "ip $A", false),
+            ("empty loops", nested(6, "for a in {1..4000}; do\n"), true),
+            ("nested loops", nested(5000, "for i in 1; do\n"), true),
+            ("loops without end", "for i in 1\ndo\n".repeat(20_000), true),
+            ("many assignments", "A=1 ".repeat(50_000), false),
+            ("a long here-document", format!("foo <<EOF\n{}EOF\n", "x\n".repeat(50_000)), false),
+            (
+                "functions of nothing",
+                format!("f0() {{\n}}\n{}f6\n", (1..7).map(of_function).collect::<String>()),
+                true,
+            ),
+            ("a function in itself", format!("f() {{\n{}}}\nf\n", "f\n".repeat(50)), true),
+            ("a long body", format!("for i in {{1..4000}}; do\n{}done", "ip x\n".repeat(3000)), true),
+            ("a long list", format!("for i in {}; do\nip $i\ndone", "{1..4000} ".repeat(3000)), false),
+            ("long words", format!("for i in {}{{1..4000}}; do\nip $i\ndone", "a".repeat(100_000)), false),
+            (
+                "long rows",
+                format!(
+                    "for i in {{1..4000}}; do\nwhile read a; do\nip\ndone <<E\n{}E\ndone",
+                    "a\n".repeat(3000)
+                ),
+                true,
+            ),
+        ] {
+            let expanded = expanded(&script);
+            let bytes: usize = expanded.commands.iter().map(|(_, text)| text.len() + 1).sum();
+            assert!(bytes <= 3 * script.len() + MOST_BYTES + (1 << 20), "{name}: {bytes}");
+            assert_eq!(expanded.ends_at.is_some(), is_bounded, "{name}");
         }
     }
 }

@@ -1,6 +1,78 @@
 //! `ip -json`: each object becomes the line that `ip` prints for it, so that there is one reader of both.
 
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
 use serde_json::{Map, Value};
+
+/// What `ip` prints of a rule (iproute2, iprule.c, `print_rule`): a key that is none of these may select packets in a way
+/// that is not known here.
+const RULE_KEYS: [&str; 34] = [
+    "priority",
+    "not",
+    "src",
+    "srclen",
+    "dst",
+    "dstlen",
+    "fwmark",
+    "fwmask",
+    "iif",
+    "iif_detached",
+    "oif",
+    "oif_detached",
+    "tos",
+    "ipproto",
+    "sport",
+    "sport_start",
+    "sport_end",
+    "dport",
+    "dport_start",
+    "dport_end",
+    "tun_id",
+    "uid_start",
+    "uid_end",
+    "suppress_prefixlen",
+    "suppress_ifgroup",
+    "table",
+    "goto",
+    "unresolved",
+    "protocol",
+    "l3mdev",
+    "nop",
+    "action",
+    "flow_to",
+    "flow_from",
+];
+
+/// An object of which the first value of a key counts: `ip` prints the destination of a tunnel (`encap`) as another
+/// `dst` behind that of its route.
+#[derive(Debug)]
+struct Object(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Object, A::Error> {
+                let mut object = Map::new();
+                while let Some((key, value)) = entries.next_entry::<String, Value>()? {
+                    object.entry(key).or_insert(value);
+                }
+                Ok(Object(object))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
 
 /// Whether a text may be what `ip -json` prints.
 pub(crate) fn is_json(text: &str) -> bool {
@@ -12,9 +84,8 @@ pub(crate) fn is_json(text: &str) -> bool {
 /// The lines that stand for the objects of all arrays in a text; none where it is no JSON.
 pub(super) fn lines(text: &str) -> Option<Vec<String>> {
     let mut lines = Vec::new();
-    for document in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
-        let Value::Array(items) = document.ok()? else { return None };
-        lines.extend(items.iter().filter_map(Value::as_object).flat_map(line));
+    for document in serde_json::Deserializer::from_str(text).into_iter::<Vec<Object>>() {
+        lines.extend(document.ok()?.iter().flat_map(|Object(object)| line(object)));
     }
     Some(lines)
 }
@@ -70,6 +141,7 @@ fn flags(object: &Map<String, Value>, line: &mut Line) {
 }
 
 fn hop(object: &Map<String, Value>, line: &mut Line) {
+    line.option("encap", object.get("encap"));
     let via = object.get("via").and_then(|via| via.get("host"));
     line.option("via", object.get("gateway").or(via));
     line.option("dev", object.get("dev"));
@@ -91,6 +163,8 @@ fn route(object: &Map<String, Value>, line: &mut Line) {
     ] {
         line.option(name, object.get(key));
     }
+    // That of a tunnel is another one.
+    line.option("tos", object.get("tos").filter(|_| !object.contains_key("encap")));
     flags(object, line);
     let metrics = object.get("metrics").and_then(Value::as_array).into_iter().flatten();
     for metrics in metrics.filter_map(Value::as_object) {
@@ -121,31 +195,37 @@ fn rule(object: &Map<String, Value>, line: &mut Line) {
         line.word("fwmark");
         line.word(&format!("{mark}{mask}"));
     }
-    for name in [
-        "iif",
-        "oif",
-        "tos",
-        "ipproto",
-        "sport",
-        "dport",
-        "suppress_prefixlen",
-        "uid_start",
-        "table",
-        "goto",
-        "protocol",
+    for (name, key) in [
+        ("iif", "iif"),
+        ("oif", "oif"),
+        ("tos", "tos"),
+        ("ipproto", "ipproto"),
+        ("tun_id", "tun_id"),
+        ("suppress_prefixlength", "suppress_prefixlen"),
+        ("suppress_ifgroup", "suppress_ifgroup"),
+        ("table", "table"),
+        ("goto", "goto"),
+        ("realms", "flow_to"),
+        ("protocol", "protocol"),
     ] {
-        let printed = match name {
-            "suppress_prefixlen" => "suppress_prefixlength",
-            "uid_start" => "uidrange",
-            same => same,
-        };
-        line.option(printed, object.get(name));
+        line.option(name, object.get(key));
     }
-    if object.contains_key("l3mdev") {
-        line.word("l3mdev");
+    for (name, key) in [("sport", "sport"), ("dport", "dport"), ("uidrange", "uid")] {
+        line.option(name, object.get(key));
+        let end = |end: &str| object.get(&format!("{key}_{end}")).map(text);
+        if let (Some(first), Some(last)) = (end("start"), end("end")) {
+            line.word(&format!("{name} {first}-{last}"));
+        }
+    }
+    for name in ["l3mdev", "nop"].into_iter().filter(|name| object.contains_key(*name)) {
+        line.word(name);
     }
     if let Some(action) = object.get("action").and_then(Value::as_str).filter(|action| *action != "to_tbl") {
         line.word(action);
+    }
+    // As arguments that there are not, so that the rule is named.
+    for key in object.keys().filter(|key| !RULE_KEYS.contains(&key.as_str())) {
+        line.word(key);
     }
 }
 
@@ -186,4 +266,44 @@ fn link(object: &Map<String, Value>) -> String {
         line.word(&format!("{} {}/{}", part("family"), part("local"), part("prefixlen")));
     }
     line.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What iproute2 6.1 prints with and without `-json` for the same rules and routes.
+    #[test]
+    fn objects_become_what_ip_prints_without_json() {
+        for (json, printed) in [
+            (
+                r#"{"priority":1,"src":"10.0.0.1","sport_start":1000,"sport_end":2000,"table":"100"}"#,
+                "1: from 10.0.0.1 table 100 sport 1000-2000",
+            ),
+            (
+                r#"{"priority":2,"src":"10.0.0.1","uid_start":1000,"uid_end":2000,"table":"100"}"#,
+                "2: from 10.0.0.1 table 100 uidrange 1000-2000",
+            ),
+            (r#"{"priority":3,"src":"10.0.0.1","nop":null}"#, "3: from 10.0.0.1 nop"),
+            (
+                r#"{"priority":4,"src":"10.0.0.1","table":"9","flow_to":"3"}"#,
+                "4: from 10.0.0.1 table 9 realms 3",
+            ),
+            (
+                r#"{"priority":5,"src":"10.0.0.1","table":"102","suppress_ifgroup":"3"}"#,
+                "5: from 10.0.0.1 suppress_ifgroup 3 table 102",
+            ),
+            (r#"{"priority":6,"src":"10.0.0.1","dscp":"8","table":"9"}"#, "6: from 10.0.0.1 table 9 dscp"),
+            (
+                r#"{"dst":"10.1.0.0/24","tos":"0x10","gateway":"10.0.0.2","dev":"d0","flags":[]}"#,
+                "10.1.0.0/24 via 10.0.0.2 dev d0 tos 0x10",
+            ),
+            (
+                r#"{"dst":"10.1.0.0/24","encap":"ip","id":3,"src":"0.0.0.0","dst":"10.0.0.9","ttl":0,"tos":0,"gateway":"10.0.0.2","dev":"d0","table":"7","flags":[]}"#,
+                "10.1.0.0/24 encap ip via 10.0.0.2 dev d0 table 7",
+            ),
+        ] {
+            assert_eq!(lines(&format!("[{json}]")), Some(vec![printed.to_owned()]), "{json}");
+        }
+    }
 }

@@ -36,6 +36,10 @@ const MOST_NAMED: usize = 6;
 /// Why a command is passed over that says where it runs.
 const OTHER_NAMESPACE: &str = "is for another network namespace, which is not read";
 
+/// Why the rest of a script is not expanded.
+const TOO_MUCH: &str = "its loops and functions become too many commands: what follows in them is not read; give what \
+                        \"ip route show table all\" and \"ip rule\" print on its host";
+
 /// Reads a script, a batch or printed text. `ipv6` is the family of arguments that
 /// imply none.
 pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gathering) {
@@ -50,17 +54,23 @@ pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gatherin
         return;
     }
     let style = style_of(&source.text);
-    if style == Style::Commands {
-        sysctls(source, gathering);
-    }
     let mut state = State::new(&source.path, ipv6, style);
     let rest = net_tables::read(source, gathering);
     let text = rest.as_deref().unwrap_or(&source.text);
     if style == Style::Commands && text.contains(['$', ';', '<', '(']) {
-        let lines = expand::expanded(text);
-        state.each(&statements(lines.iter().map(|(line, text)| (*line, text.as_str())), style), gathering);
+        let expanded = expand::expanded(text);
+        let lines = || expanded.commands.iter().map(|(line, text)| (*line, text.as_str()));
+        sysctls(&source.path, lines(), gathering);
+        state.each(&statements(lines(), style), gathering);
+        if let Some(line) = expanded.ends_at {
+            gathering.unread(&source.path, line, last_part(&source.path), TOO_MUCH);
+        }
     } else {
-        state.each(&statements((1..).zip(text.lines()), style), gathering);
+        let lines = || (1..).zip(text.lines());
+        if style == Style::Commands {
+            sysctls(&source.path, lines(), gathering);
+        }
+        state.each(&statements(lines(), style), gathering);
     }
     state.report_programs(gathering);
 }
@@ -68,20 +78,28 @@ pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gatherin
 /// Reads one command that stands in a file of another kind.
 pub(crate) fn line(file: &str, line: u32, text: &str, gathering: &mut Gathering) {
     let mut state = State::new(file, None, Style::Commands);
-    for (_, text) in expand::expanded(text) {
-        let tokens = ip_arguments::split(&text, line);
+    let expanded = expand::expanded(text);
+    sysctls(file, expanded.commands.iter().map(|(_, text)| (line, text.as_str())), gathering);
+    for (_, text) in &expanded.commands {
+        let tokens = ip_arguments::split(text, line);
         state.each(&divide(&tokens, Style::Commands), gathering);
+    }
+    if expanded.ends_at.is_some() {
+        gathering.unread(file, line, text, TOO_MUCH);
     }
     state.report_programs(gathering);
 }
 
 /// `sysctl -w` and `echo ... > /proc/sys/...`, as the linter of sysctls reads them.
-fn sysctls(source: &Source, gathering: &mut Gathering) {
-    if !source.text.contains("sysctl") && !source.text.contains("proc/sys/") {
-        return;
-    }
-    for statement in syntax::parse(&source.text).statements {
-        gathering.sysctl(&statement.key, &statement.value, place(&source.path, statement.line));
+fn sysctls<'t>(file: &str, lines: impl Iterator<Item = (u32, &'t str)>, gathering: &mut Gathering) {
+    for (line, text) in lines.filter(|(_, text)| text.contains("sysctl") || text.contains("proc/sys/")) {
+        let parsed = syntax::parse(&format!("#!/bin/sh\n{text}"));
+        for statement in parsed.statements {
+            gathering.sysctl(&statement.key, &statement.value, place(file, line));
+        }
+        for slip in parsed.slips {
+            gathering.unread(file, line, &slip.text, slip.reason);
+        }
     }
 }
 
@@ -143,10 +161,13 @@ impl<'a> State<'a> {
     fn statement(&mut self, statement: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         let mut rest = statement;
         while let [first, others @ ..] = rest {
-            if !shell::is_prefix(first.text) || first.text == "(" && others.is_empty() {
-                break;
-            }
-            rest = others;
+            rest = match others {
+                // `sh -c "ip route add ..."`; quotes are gone.
+                [option, inner @ ..] if option.text == "-c" && is_shell(first.text) => inner,
+                [] if first.text == "(" => break,
+                _ if shell::is_prefix(first.text) => others,
+                _ => break,
+            };
         }
         let [first, others @ ..] = rest else { return Ok(()) };
         match first.text {
@@ -165,14 +186,6 @@ impl<'a> State<'a> {
                 self.nexthop(rest, false, gathering)
             }
             "echo" if self.style == Style::Commands => self.echo(others, gathering),
-            // `sh -c "ip route add ..."`; quotes are gone.
-            shell if matches!(last_part(shell), "sh" | "bash" | "dash") => match others {
-                [option, inner @ ..] if option.text == "-c" => self.statement(inner, gathering),
-                _ => {
-                    self.program(shell, first.line);
-                    Ok(())
-                }
-            },
             token if marks::is_firewall(token) || last_part(token) == "wg" => {
                 marks::read(others, gathering);
                 Ok(())
@@ -228,9 +241,7 @@ impl<'a> State<'a> {
                 }
                 "-force" | "-br" | "-brief" | "-details" | "-oneline" | "-json" | "-pretty"
                 | "-statistics" | "-Numeric" | "-color" | "-c" => {}
-                // `-o`, `-d`, and several in one: `-d6`.
-                option if option.len() == 2 && "odsNjp".contains(&option[1..]) && option.starts_with('-') => {
-                }
+                "-o" | "-d" | "-s" | "-N" | "-j" | "-p" => {}
                 option @ ("-n" | "-net" | "-netns") => {
                     self.ipv6 = outside;
                     return Err(ParseError(format!("\"ip {option}\" {OTHER_NAMESPACE}")));
@@ -347,6 +358,10 @@ impl<'a> State<'a> {
         }
         Ok(())
     }
+}
+
+fn is_shell(program: &str) -> bool {
+    matches!(last_part(program), "sh" | "bash" | "dash")
 }
 
 fn value_of<'a>(tokens: &[Token<'a>], name: &str) -> Option<&'a str> {

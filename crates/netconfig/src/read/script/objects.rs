@@ -76,42 +76,62 @@ impl State<'_> {
         Ok(())
     }
 
+    /// A line of `ip rule show`.
     pub(super) fn rule(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
-        let context = Context { ipv6: self.ipv6.or(self.shown.ipv6), ..self.context(gathering) };
-        gather_rule(self.file, ip_arguments::rule(tokens, context)?, gathering);
+        let ipv6 = self.ipv6.or(self.shown.ipv6);
+        let context = Context { ipv6, ..self.context(gathering) };
+        match ip_arguments::rule(tokens, context) {
+            Ok(parsed) => gather_rule(self.file, parsed, gathering),
+            Err(error) if tokens.iter().all(|token| token.text != "from") => return Err(error),
+            Err(ParseError(reason)) => self.open_rule(tokens, ipv6, "", &reason, gathering),
+        }
         Ok(())
     }
 
-    /// `ip rule add`: one that is not understood still leads to its table.
+    /// `ip rule add`.
     pub(super) fn add_rule(&self, tokens: &[Token<'_>], gathering: &mut Gathering) {
         match ip_arguments::rule(tokens, self.context(gathering)) {
             Ok(parsed) => gather_rule(self.file, parsed, gathering),
             Err(ParseError(reason)) => {
-                let line = tokens.first().map_or(1, |token| token.line);
-                gathering.unread(self.file, line, &format!("ip rule add {}", joined(tokens)), &reason);
-                let value = |name: &str| {
-                    let at = tokens.iter().position(|token| ip_arguments::full_name(token.text) == name)?;
-                    tokens.get(at + 1).map(|token| token.text)
-                };
-                let table = value("table").or_else(|| value("lookup"));
-                let action = match table.map(|name| (name, gathering.names.table(name))) {
-                    Some((_, Some(number))) => RuleAction::Table(number),
-                    Some((name, None)) => RuleAction::Other(format!("table {name}")),
-                    None => RuleAction::Other("unknown".to_owned()),
-                };
-                let priority = value("preference");
-                let selector = RuleSelector { other: vec![joined(tokens)], ..RuleSelector::default() };
-                gathering.rule(RuleEntry {
-                    ipv6: self.ipv6.unwrap_or(false),
-                    // A number that is not known is no missing one.
-                    priority: Some(priority.and_then(values::number).unwrap_or(1)),
-                    selector,
-                    action,
-                    protocol: 0,
-                    place: Some(place(self.file, line)),
-                });
+                self.open_rule(tokens, self.ipv6, "ip rule add ", &reason, gathering);
             }
         }
+    }
+
+    /// A rule that is not understood still leads to its table.
+    fn open_rule(
+        &self,
+        tokens: &[Token<'_>],
+        ipv6: Option<bool>,
+        command: &str,
+        reason: &str,
+        gathering: &mut Gathering,
+    ) {
+        let line = tokens.first().map_or(1, |token| token.line);
+        gathering.unread(self.file, line, &format!("{command}{}", joined(tokens)), reason);
+        let value = |name: &str| {
+            let at = tokens.iter().position(|token| ip_arguments::full_name(token.text) == name)?;
+            tokens.get(at + 1).map(|token| token.text)
+        };
+        let table = value("table").or_else(|| value("lookup"));
+        let action = match table.map(|name| (name, gathering.names.table(name))) {
+            Some((_, Some(number))) => RuleAction::Table(number),
+            Some((name, None)) => RuleAction::Other(format!("table {name}")),
+            None => RuleAction::Other("unknown".to_owned()),
+        };
+        // Printed, it comes first: `7001:`.
+        let priority =
+            value("preference").or_else(|| tokens.first().and_then(|token| token.text.strip_suffix(':')));
+        let selector = RuleSelector { other: vec![joined(tokens)], ..RuleSelector::default() };
+        gathering.rule(RuleEntry {
+            ipv6: ipv6.unwrap_or(false),
+            // A number that is not known is no missing one.
+            priority: Some(priority.and_then(values::number).unwrap_or(1)),
+            selector,
+            action,
+            protocol: 0,
+            place: Some(place(self.file, line)),
+        });
     }
 
     pub(super) fn nexthop(

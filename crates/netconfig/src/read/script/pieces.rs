@@ -14,20 +14,21 @@ pub(super) fn pieces(text: &str) -> (Vec<Piece>, BTreeMap<u32, Vec<String>>) {
             pieces.push((line, text));
             continue;
         }
-        let delimiter = delimiter(&text);
-        for piece in divided(&text) {
-            pieces.push((line, piece));
-        }
-        let Some(end) = delimiter else { continue };
+        let commands = divided(&text);
+        let begin = commands.iter().rev().find(|command| command.contains("<<")).cloned();
+        let is_end_of_loop = commands.last().is_some_and(|last| last.trim_start().starts_with("done"));
+        pieces.extend(commands.into_iter().map(|command| (line, command)));
+        let Some((end, begin)) = begin.and_then(|begin| Some((delimiter(&begin)?, begin))) else { continue };
+        let (is_input, names_tables) = (is_end_of_loop || writes_a_file(&begin), begin.contains("rt_tables"));
         let mut body = Vec::new();
         for (at, text) in lines.by_ref() {
             if text.trim() == end {
                 break;
             }
-            // What `cat` writes to a file is no command; names of tables are told from the rest below.
-            if !writes_a_file(&pieces) && !ends_a_loop(&pieces) {
+            // What `cat` writes to a file is no command, but for names of tables.
+            if !is_input {
                 pieces.push((at, text.clone()));
-            } else if text_names_tables(&pieces) {
+            } else if names_tables {
                 pieces.push((at, format!("echo {} >>/etc/iproute2/rt_tables", text.trim())));
             }
             body.push(text);
@@ -39,7 +40,8 @@ pub(super) fn pieces(text: &str) -> (Vec<Piece>, BTreeMap<u32, Vec<String>>) {
 
 /// The word that ends a here-document, `<<EOF`, `<<-'EOF'`.
 fn delimiter(line: &str) -> Option<String> {
-    let (_, rest) = line.split_once("<<")?;
+    // In `$((1 << 2))` it is a shift.
+    let (_, rest) = line.split_once("<<").filter(|(before, _)| !before.contains("(("))?;
     let rest = rest.strip_prefix('-').unwrap_or(rest).trim_start();
     let word = rest.split(|c: char| c.is_whitespace() || matches!(c, ';' | '|' | '>')).next()?;
     let word = word.trim_matches(['\'', '"', '\\']);
@@ -47,22 +49,10 @@ fn delimiter(line: &str) -> Option<String> {
     is_word.then(|| word.to_owned())
 }
 
-fn writes_a_file(pieces: &[Piece]) -> bool {
-    let is_begin = |text: &str| text.contains("<<");
-    let begin = pieces.iter().rev().find(|(_, text)| is_begin(text));
-    begin.is_some_and(|(_, text)| {
-        let first = text.split_whitespace().find(|word| !super::shell::is_prefix(word)).unwrap_or_default();
-        matches!(first, "cat" | "tee" | ":") || text.contains("| tee ") || text.contains("| sudo tee ")
-    })
-}
-
-fn ends_a_loop(pieces: &[Piece]) -> bool {
-    pieces.last().is_some_and(|(_, text)| text.trim_start().starts_with("done"))
-}
-
-fn text_names_tables(pieces: &[Piece]) -> bool {
-    let begin = pieces.iter().rev().find(|(_, text)| text.contains("<<"));
-    begin.is_some_and(|(_, text)| text.contains("rt_tables"))
+/// Whether the command that begins a here-document writes it to a file.
+fn writes_a_file(command: &str) -> bool {
+    let first = command.split_whitespace().find(|word| !super::shell::is_prefix(word)).unwrap_or_default();
+    matches!(first, "cat" | "tee" | ":") || command.contains("| tee ") || command.contains("| sudo tee ")
 }
 
 /// Commands of a line: apart at `;` outside of quotes and brackets, and behind `do`, `then`, `else` and `{`.
@@ -108,6 +98,9 @@ fn divided(line: &str) -> Vec<String> {
     commands
 }
 
+/// Bytes of the words that braces stand for.
+const MOST_BYTES: usize = 1 << 20;
+
 /// `eth{0,1}` and `eth{1..4}`.
 pub(super) fn braces(word: &str) -> Option<Vec<String>> {
     let (before, rest) = word.split_once('{')?;
@@ -119,7 +112,8 @@ pub(super) fn braces(word: &str) -> Option<Vec<String>> {
         Some((first, last)) => numbered(first.parse().ok()?, last.parse().ok()?)?,
         None => inside.split(',').map(str::to_owned).collect(),
     };
-    Some(words.into_iter().map(|word| format!("{before}{word}{after}")).collect())
+    let is_bounded = words.len().saturating_mul(word.len()) <= MOST_BYTES;
+    is_bounded.then(|| words.into_iter().map(|word| format!("{before}{word}{after}")).collect())
 }
 
 pub(super) fn numbered(first: i64, last: i64) -> Option<Vec<String>> {

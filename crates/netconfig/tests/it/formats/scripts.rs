@@ -15,6 +15,17 @@ pub(super) const CASES: &[Case] = &[
         found: &[],
     },
     Case {
+        what: "a loop that loosens the filter of each card: what comes by the second one passes",
+        files: &[(
+            "play.sh",
+            "sysctl -qw net.ipv4.conf.all.rp_filter=1\nfor i in e0 e1; do\n  sysctl -qw net.ipv4.conf.$i.rp_filter=2\ndone\n\
+             ip addr add 10.1.0.5/24 dev e0\nip addr add 10.2.0.5/24 dev e1\n\
+             ip route add 10.20.0.0/16 via 10.1.0.1 dev e0\nip route add 10.20.0.0/16 via 10.2.0.1 dev e1 metric 5\n",
+        )],
+        routes: &["10.20.0.0/16 via 10.1.0.1 dev e0", "10.20.0.0/16 via 10.2.0.1 dev e1 metric 5"],
+        found: &[],
+    },
+    Case {
         what: "the same on one line, with one gateway that is on no network: refused",
         files: &[(
             "play.sh",

@@ -1,12 +1,15 @@
 //! Policy rules without effect, or with another effect than they seem to have.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
-use clearstream_routing::lookup::DEFAULT_TABLE;
+use clearstream_routing::lookup::{DEFAULT_TABLE, LOCAL_TABLE};
 use clearstream_schema::{
     human::list,
     prefix::Prefix,
-    routing::{MAIN_TABLE, RouteAction, RuleAction, RuleEntry, files::Loader},
+    routing::{MAIN_TABLE, RouteAction, RuleAction, RuleEntry, RuleSelector, files::Loader},
     tune::{Finding, FindingClass, Severity},
 };
 
@@ -17,17 +20,18 @@ use super::super::{
 
 const RULE: &str = "rule";
 /// Numbers of the kernel's own tables (rtnetlink(7)): unspecified, default, main, local.
-pub(super) const KERNEL_TABLES: [u32; 4] = [0, DEFAULT_TABLE, MAIN_TABLE, 255];
+pub(super) const KERNEL_TABLES: [u32; 4] = [0, DEFAULT_TABLE, MAIN_TABLE, LOCAL_TABLE];
 
 /// The same rule twice: the second is never reached, and each further run of the
 /// file adds one more.
 pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
-    let rules = &host.routing.rules;
-    for (at, rule) in rules.iter().enumerate() {
-        let same = |other: &&RuleEntry| {
-            (other.ipv6, &other.selector, &other.action) == (rule.ipv6, &rule.selector, &rule.action)
+    let mut seen: HashMap<(bool, &RuleSelector), Vec<&RuleEntry>> = HashMap::new();
+    for rule in &host.routing.rules {
+        let alike = seen.entry((rule.ipv6, &rule.selector)).or_default();
+        let Some(first) = alike.iter().find(|other| other.action == rule.action) else {
+            alike.push(rule);
+            continue;
         };
-        let Some(first) = rules[..at].iter().find(same) else { continue };
         let message = format!(
             "the same rule is there already{}: one of them is never reached, and anyone who removes a rule once \
              still has the other",
@@ -47,6 +51,7 @@ pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
 /// each.
 pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let rules = &host.routing.rules;
+    let shades: Vec<usize> = (0..rules.len()).filter(|at| ends_every_lookup(host, &rules[*at])).collect();
     for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| !is_last_resort(rule)) {
         let is_before = |other: usize| (host.priorities[other], other) < (host.priorities[at], at);
         let hides = |other: usize| {
@@ -55,9 +60,8 @@ pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>)
                 && is_before(other)
                 && (&shade.selector, &shade.action) != (&rule.selector, &rule.action)
                 && selects_all_of(shade, rule)
-                && ends_every_lookup(host, shade)
         };
-        let Some(shade) = (0..rules.len()).find(|other| hides(*other)) else { continue };
+        let Some(shade) = shades.iter().copied().find(|other| hides(*other)) else { continue };
         let order = match (rule.priority, rules[shade].priority) {
             (None, None) => {
                 "; of rules without priority the kernel puts each one before those that are there".to_owned()
@@ -83,7 +87,7 @@ pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>)
 /// A rule that is meant for when the table before it has no route: one that drops, or for the kernel's own last table.
 fn is_last_resort(rule: &RuleEntry) -> bool {
     match &rule.action {
-        RuleAction::Table(table) => *table == 253,
+        RuleAction::Table(table) => *table == DEFAULT_TABLE,
         RuleAction::Other(action) => matches!(&**action, "unreachable" | "prohibit" | "blackhole"),
     }
 }

@@ -121,7 +121,8 @@ fn too_short(
     let example = example
         .map_or_else(String::new, |other| format!(" ({} of {})", other.address, other.host.subject.name));
     let message = format!(
-        "{mine} takes in {remote}{example}, which is another network: its hosts are taken for neighbours, the          gateways get no packet for them, and sends fail with \"No route to host\""
+        "{mine} takes in {remote}{example}, which is another network: its hosts are taken for neighbours, the \
+         gateways get no packet for them, and sends fail with \"No route to host\""
     );
     let mut addresses = on.interface.addresses.iter();
     let place = addresses.find(|address| address.value == mine).and_then(|address| address.place.as_ref());
