@@ -27,6 +27,7 @@ use crate::{
     faults, file,
     file::destination,
     links::{self, Line},
+    mounts,
     node::Node,
     protocol::{Request, Response, Start, Started, read_line, write_line},
     services::{self, Service},
@@ -186,6 +187,13 @@ impl Network {
         }
         Ok(Self { lines, switches, nodes })
     }
+
+    /// Processes that hold the namespaces.
+    fn holders(&self) -> Vec<u32> {
+        let lines = self.lines.iter().flatten().filter_map(Line::pid);
+        let switches = self.switches.iter().map(Switch::pid);
+        lines.chain(switches).chain(self.nodes.iter().map(Node::pid)).collect()
+    }
 }
 
 /// Returns a hash seed that differs between hosts and is reproducible (FNV-1a,
@@ -240,6 +248,7 @@ impl Keeper {
         };
         match start() {
             Ok((services, network, listener, state)) => {
+                mounts::follow(network.holders());
                 Ok(Self { services, network, listener, folder, state, lock })
             }
             Err(error) => {

@@ -15,6 +15,7 @@ pub mod file;
 pub mod keeper;
 pub mod line;
 mod links;
+mod mounts;
 mod node;
 mod protocol;
 mod queue_bridge;

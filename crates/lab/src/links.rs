@@ -77,6 +77,11 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// Process that holds its namespaces, where it has any.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.bridge.as_ref().map(QueueBridge::pid)
+    }
+
     /// Resets the counters.
     pub(crate) fn reset(&mut self, link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
         self.front_before = self.front_dropped(link, nodes)?;

@@ -31,6 +31,11 @@ pub(crate) struct QueueBridge {
 }
 
 impl QueueBridge {
+    /// Process that holds its namespaces.
+    pub(crate) fn pid(&self) -> u32 {
+        self.node.pid()
+    }
+
     /// Creates the namespace with its queues; `None` where this kernel lacks
     /// one of the facilities (br_netfilter, nfnetlink_queue, tcx).
     pub(crate) fn start(

@@ -17,6 +17,11 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
+    /// Process that holds its namespaces.
+    pub(crate) fn pid(&self) -> u32 {
+        self.node.pid()
+    }
+
     /// Creates the switch and its ports; the hosts' ends are still down.
     pub(crate) fn start(switch: &LabSwitch, hosts_file: &Path, nodes: &mut [Node]) -> Result<Self, LabError> {
         let mut node = Node::start(&switch.name, hosts_file)?;

@@ -141,6 +141,17 @@ impl Folder {
         ))
     }
 
+    /// What an error of the file system does not say: of two limits that have one error, which it is.
+    pub(crate) fn hint(&self, error: &io::Error) -> &'static str {
+        if error.raw_os_error() != Some(Errno::NOSPC.raw_os_error()) {
+            return "";
+        }
+        match rustix::fs::fstatvfs(&self.own) {
+            Ok(found) if found.f_files > 0 && found.f_favail == 0 => " (no inode is left: files, not bytes)",
+            _ => "",
+        }
+    }
+
     /// Opens a file in it.
     pub(crate) fn open(&self, name: &str, flags: OFlags) -> io::Result<File> {
         Ok(openat(&self.own, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, self.file_mode)?.into())

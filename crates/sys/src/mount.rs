@@ -1,18 +1,28 @@
 //! File system view of a lab's host: its own /sys and its own version of single files. To be called inside a
 //! separate mount namespace.
 
-use std::{io, path::Path};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    os::unix::ffi::OsStringExt as _,
+    path::{Path, PathBuf},
+};
 
 use crate::document;
 
 use rustix::{
+    event::{PollFd, PollFlags, poll},
     fd::OwnedFd,
     fs::CWD,
     mount::{
-        MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_change,
-        move_mount, open_tree,
+        MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind,
+        mount_change, move_mount, open_tree, unmount,
     },
 };
+
+/// Mounts of the calling thread's namespace.
+const TABLE: &str = "/proc/thread-self/mountinfo";
 
 /// Keeps later mounts from propagating to other namespaces.
 pub fn make_private() -> io::Result<()> {
@@ -51,7 +61,7 @@ pub fn bind_file(source: &Path, path: &Path) -> io::Result<()> {
 /// Outermost mount points below a directory (`/proc/self/mountinfo`, field 5;
 /// proc_pid_mountinfo(5)).
 fn mounts_below(directory: &str) -> io::Result<Vec<String>> {
-    let text = document::read_text(Path::new("/proc/thread-self/mountinfo"), document::DOCUMENT_BYTES)?;
+    let text = document::read_text(Path::new(TABLE), document::DOCUMENT_BYTES)?;
     let mut found: Vec<String> = text
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
@@ -67,6 +77,78 @@ fn mounts_below(directory: &str) -> io::Result<Vec<String>> {
         }
     }
     Ok(outermost)
+}
+
+/// A mount, by the number of its device and its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPoint {
+    /// `major:minor`.
+    pub device: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Mounts of the calling thread's namespace, in their order: of several at one place the last one is visible.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn mount_points() -> io::Result<Vec<MountPoint>> {
+    let text = document::read_text(Path::new(TABLE), document::DOCUMENT_BYTES)?;
+    let of_line = |line: &str| {
+        let mut fields = line.split(' ').skip(2);
+        let (device, place) = (fields.next()?.to_owned(), fields.nth(1)?);
+        Some(MountPoint { device, path: unescaped(place) })
+    };
+    Ok(text.lines().filter_map(of_line).collect())
+}
+
+/// Blanks, tabs, line ends and backslashes are octal (proc_pid_mountinfo(5)).
+fn unescaped(field: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let [first, more @ ..] = rest {
+        let octal = more.get(..3).filter(|_| *first == b'\\');
+        let octal = octal.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(octal.unwrap_or(*first));
+        rest = if octal.is_some() { more.get(3..).unwrap_or_default() } else { more };
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+/// Takes a mount away here, whatever still uses it (umount2(2), `MNT_DETACH`).
+///
+/// # Errors
+/// Those of umount2(2).
+pub fn detach(path: &Path) -> io::Result<()> {
+    Ok(unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?)
+}
+
+/// Changes of the mounts of the namespace in which it was opened.
+#[derive(Debug)]
+pub struct MountChanges(File);
+
+impl MountChanges {
+    /// From now on.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn open() -> io::Result<Self> {
+        File::open(TABLE).map(Self)
+    }
+
+    /// Returns when something was mounted or unmounted since the last call (proc_pid_mounts(5)).
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn wait(&self) -> io::Result<()> {
+        loop {
+            match poll(&mut [PollFd::new(&self.0, PollFlags::PRI)], None) {
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Lab, alive, assert_valid, children, clearstream, eventually, finish, run, signal};
+use crate::common::{
+    Lab, Mount, alive, assert_valid, children, clearstream, eventually, finish, run, signal,
+};
 use clearstream_testkit::lab::two_hosts;
 
 /// Writes a lab file: two hosts, one link for jumbo frames.
@@ -492,4 +494,24 @@ fn a_paired_daemon_serves_and_a_stranger_is_refused() {
     signal(daemon.id(), "INT");
     finish(daemon, Duration::from_secs(10)).ok();
     flow(&good).refused(3, &[&listen]);
+}
+
+/// A file system that is unmounted outside is released: a host of a lab keeps its mounts apart, and follows this.
+#[test]
+fn root_a_lab_holds_no_mount_of_the_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let point = folder.path().join("with blank");
+    fs::create_dir(&point).unwrap();
+    let mounted = Mount::tmpfs(point.clone(), "size=1m");
+    let lab = Lab::of_two_hosts(folder.path(), "lab-mounts");
+    let inside =
+        || run(&["lab", "exec", &lab.0, "here", "--", "cat", "/proc/self/mountinfo"]).ok().to_owned();
+    let line = format!(" {} ", point.display()).replace(" blank", "\\040blank");
+    assert!(inside().contains(&line), "{line}");
+    // What a host mounts over it is its own.
+    run(&["lab", "exec", &lab.0, "there", "--", "mount", "-t", "tmpfs", "own", point.to_str().unwrap()]).ok();
+    drop(mounted);
+    eventually(Duration::from_secs(20), "the host has left it", || !inside().contains(&line));
+    let there = run(&["lab", "exec", &lab.0, "there", "--", "cat", "/proc/self/mountinfo"]).ok().to_owned();
+    assert!(there.lines().any(|text| text.contains(&line) && text.contains(" own ")), "{there}");
 }

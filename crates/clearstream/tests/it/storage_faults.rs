@@ -146,6 +146,8 @@ fn root_a_full_file_system_is_named_and_left_as_it_was() {
             let case = format!("{ranks:?} {verb} {own:?}");
             let ended = finish(place.start(ranks, 0, verb, own), LIMIT);
             assert_failed(&ended, &case, &["rank", "No space left on device"]);
+            let is_of_inodes = own == ["-n", "100"];
+            assert_eq!(ended.stderr.contains("no inode is left"), is_of_inodes, "{case}: {}", ended.stderr);
             assert_eq!(entries(&mount.0), ["thesis.tex"], "{case}");
         }
     }

@@ -314,6 +314,15 @@ impl TimeSpan {
     pub fn or_seconds(text: &str) -> Result<Self, ParseUnitError> {
         if is_bare_number(text) { format!("{}s", text.trim()).parse() } else { text.parse() }
     }
+    /// As [`Self::or_seconds`], for a time within which something has to happen.
+    ///
+    /// # Errors
+    /// Also for zero.
+    pub fn above_zero(text: &str) -> Result<Self, ParseUnitError> {
+        let kind = "a time longer than zero";
+        let wrong = || ParseUnitError { kind, text: text.to_owned(), example: "30s or 500ms" };
+        Self::or_seconds(text).and_then(|span| if span.0 > 0 { Ok(span) } else { Err(wrong()) })
+    }
     /// A span of whole seconds.
     pub const fn from_seconds(seconds: u64) -> Self {
         Self(seconds * 1_000_000_000)

@@ -62,6 +62,10 @@ fn rates_and_times_need_their_unit() {
         assert!(TimeSpan::or_seconds(text).is_err(), "{text}");
     }
     assert_eq!(TimeSpan::or_seconds("10"), Ok(TimeSpan::from_seconds(10)));
+    assert_eq!(TimeSpan::above_zero("10"), Ok(TimeSpan::from_seconds(10)));
+    for text in ["0", "0s", "0.0", "-1", ""] {
+        assert!(TimeSpan::above_zero(text).is_err(), "{text}");
+    }
     assert_eq!(TimeSpan::or_seconds("0.5"), Ok(TimeSpan::from_millis(500)));
     assert_eq!(TimeSpan::or_seconds("10ms"), Ok(TimeSpan::from_millis(10)));
     assert!(serde_json::from_str::<BitRate>("40").is_err(), "neither in files");

@@ -112,7 +112,9 @@ pub(super) fn run(
         if let Err(error) = done {
             result.is_foreign = error.kind() == io::ErrorKind::AlreadyExists;
             let what = format!("{} the {}", operation.name(), kind.name());
-            result.failure = Some(file_error(&what, &folder.path().join(name), &error));
+            let failure = file_error(&what, &folder.path().join(name), &error);
+            let message = format!("{}{}", failure.message, folder.0.hint(&error));
+            result.failure = Some(Failure { message, ..failure });
             break;
         }
         latency.add((now - before).max(Duration::from_nanos(1)));

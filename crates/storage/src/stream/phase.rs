@@ -105,7 +105,14 @@ impl Test<'_> {
         let before = Instant::now();
         let opened = match is_idle {
             true => None,
-            false => Some(self.files.open(part.iteration, piece.owner, part.phase).map_err(fail("open"))),
+            false => {
+                let opened = self.files.open(part.iteration, piece.owner, part.phase);
+                Some(opened.map_err(|error| {
+                    let hint = self.folder.hint(&error);
+                    let failure = fail("open")(error);
+                    Failure { message: format!("{}{hint}", failure.message), ..failure }
+                }))
+            }
         };
         steps.open += before.elapsed();
         self.optional_barrier(is_first)?;

@@ -48,7 +48,7 @@ pub struct MetadataArgs {
     #[command(flatten)]
     config: MetadataConfig,
     /// Maximum duration of all phases
-    #[arg(long, value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value = "1h")]
+    #[arg(long, value_name = "TIME", value_parser = TimeSpan::above_zero, default_value = "1h")]
     timeout: TimeSpan,
     /// Print the summary as mdtest does
     #[arg(long)]

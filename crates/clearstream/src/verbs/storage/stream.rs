@@ -1,7 +1,7 @@
 //! `clearstream storage stream`
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -11,8 +11,10 @@ use std::{
 
 use clearstream_ranks::World;
 use clearstream_schema::{
-    TimeSpan,
-    storage::{StreamConfig, StreamPoint, StreamReorder, StreamSummary},
+    DataKind, TimeSpan,
+    flow::Notice,
+    human,
+    storage::{StreamConfig, StreamPhase, StreamPoint, StreamReorder, StreamSummary},
 };
 use clearstream_storage::{
     JobPlace, Ran,
@@ -54,7 +56,7 @@ pub struct StreamArgs {
     #[arg(short = 'Z', conflicts_with_all = ["reorder", "constant"])]
     random: bool,
     /// Maximum duration of all phases
-    #[arg(long, value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value = "1h")]
+    #[arg(long, value_name = "TIME", value_parser = TimeSpan::above_zero, default_value = "1h")]
     timeout: TimeSpan,
     /// Print the tables as IOR does
     #[arg(long)]
@@ -77,6 +79,9 @@ impl StreamArgs {
         };
         if self.against.against.is_some() {
             return self.compare(&config, &place, &stop, out);
+        }
+        if !self.ranks.mpi && place.lab().is_none() && config.hosts.is_none() {
+            too_large(&config).iter().for_each(|notice| out.notice(notice));
         }
         let expected = StorageStream.time(&config).to_std().min(Duration::from_secs(365 * 86_400));
         let started = Instant::now();
@@ -181,4 +186,23 @@ impl StreamArgs {
             None => super::ended_early(stop.load(Relaxed), self.timeout),
         }
     }
+}
+
+/// Said before it begins: what is to be written has no room, and nothing ends it before.
+fn too_large(config: &StreamConfig) -> Option<Notice> {
+    let writes = config.phases().contains(&StreamPhase::Write) && !config.existing;
+    if !writes || config.stonewall.is_some() || config.data != DataKind::Random {
+        return None;
+    }
+    let needed =
+        config.transfer_count().saturating_mul(config.transfer.0).saturating_mul(config.rank_count());
+    let found = rustix::fs::statvfs(Path::new(&config.directory)).ok()?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let message = format!(
+        "{} are to be written, and {} has {} free: choose smaller blocks, or a --stonewall",
+        human::bytes(needed),
+        config.directory,
+        human::bytes(free)
+    );
+    (needed > free).then(|| Notice { id: "too-large".to_owned(), message })
 }
