@@ -8,7 +8,7 @@ use crate::{
     read::{
         Source,
         detect::{FileName, Reader, Turn, last_part},
-        gathering::Gathering,
+        gathering::{Gathering, place},
         ip_arguments::{self, Context, ParseError, Token},
         statements::{command_lines, joined},
         values,
@@ -111,6 +111,7 @@ fn read_rules(source: &Source, gathering: &mut Gathering) {
             Err(ParseError(reason)) => {
                 let line = tokens.first().map_or(1, |token| token.line);
                 gathering.unread(&source.path, line, &joined(&tokens), reason);
+                ip_arguments::open_rule(rest, ipv6, place(&source.path, line), gathering);
             }
         }
     }

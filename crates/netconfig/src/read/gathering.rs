@@ -9,7 +9,7 @@ use clearstream_schema::{
     prefix::Prefix,
     routing::{
         HostRouting, Located, Nexthop, Place, RouteAction, RouteEntry, RoutingInterface, RuleAction,
-        RuleEntry,
+        RuleEntry, RuleSelector,
         files::{FileFacts, Loader, Refused, UnknownRoute},
     },
     tune::Severity,
@@ -386,6 +386,32 @@ impl Gathering {
         self.is_understood = true;
         rule.place = rule.place.map(|place| self.loaded(place));
         self.routing.rules.push(rule);
+    }
+
+    /// A rule of which a part is not understood: it may be of any packet. Its table is given by name or number, where it
+    /// is known.
+    pub(crate) fn open_rule(
+        &mut self,
+        place: Place,
+        ipv6: bool,
+        text: &str,
+        table: Option<&str>,
+        priority: Option<u32>,
+    ) {
+        let action = match table.map(|name| (name, self.names.table(name))) {
+            Some((_, Some(number))) => RuleAction::Table(number),
+            Some((name, None)) => RuleAction::Other(format!("table {name}")),
+            None => RuleAction::Other("unknown".to_owned()),
+        };
+        self.rule(RuleEntry {
+            ipv6,
+            // A number that is not known is no missing one.
+            priority: Some(priority.unwrap_or(1)),
+            selector: RuleSelector { other: vec![shortened(text)], ..RuleSelector::default() },
+            action,
+            protocol: 0,
+            place: Some(place),
+        });
     }
 
     /// A nexthop object; `replace` of one that is there takes its place.

@@ -123,7 +123,15 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
                 for item in value.items() {
                     match rule(file, item, gathering) {
                         Ok(rule) => gathering.rule(rule),
-                        Err(reason) => gathering.unread(file, item.line, &item.summary(), reason),
+                        Err(reason) => {
+                            gathering.unread(file, item.line, &item.summary(), reason);
+                            let text = |key: &str| item.get(key).and_then(Yaml::text);
+                            let (table, priority) =
+                                (text("table"), text("priority").and_then(values::number));
+                            let is_ipv6 = text("family") == Some("ipv6");
+                            let place = place(file, item.line);
+                            gathering.open_rule(place, is_ipv6, &item.summary(), table, priority);
+                        }
                     }
                 }
             }

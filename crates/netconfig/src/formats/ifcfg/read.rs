@@ -59,7 +59,11 @@ pub(super) fn read(file: File, source: &Source, gathering: &mut Gathering) {
         }),
         File::Rules { ipv6 } => lines(source, gathering, |tokens, gathering| {
             let context = Context { ipv6: Some(ipv6), ..Context::of(&source.path, gathering) };
-            let Some(parsed) = ip_arguments::rule(tokens, context)? else { return Ok(()) };
+            let parsed = ip_arguments::rule(tokens, context).inspect_err(|_| {
+                let line = tokens.first().map_or(1, |token| token.line);
+                ip_arguments::open_rule(tokens, Some(ipv6), place(&source.path, line), gathering);
+            })?;
+            let Some(parsed) = parsed else { return Ok(()) };
             gathering.left_out(&source.path, &parsed.left_out);
             gathering.rule(parsed.value);
             Ok(())

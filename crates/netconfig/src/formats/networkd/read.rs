@@ -113,8 +113,10 @@ fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gat
         };
         if let Err((line, text, reason)) = done {
             gathering.unread(&source.path, line, &text, reason);
-            if section.name == "Route" {
-                file.unknown(section, gathering);
+            match section.name {
+                "Route" => file.unknown(section, gathering),
+                "RoutingPolicyRule" => file.open_rule(section, &text, gathering),
+                _ => {}
             }
         }
     }

@@ -77,4 +77,13 @@ impl File<'_> {
         }
         Ok(())
     }
+
+    /// One of which a key is not understood: networkd may make another rule of it than the rest says.
+    pub(super) fn open_rule(&self, section: &Section<'_>, text: &str, gathering: &mut Gathering) {
+        let value = |key: &str| section.value(key).map(|entry| entry.value.as_str());
+        let addresses = [value("From"), value("To")].into_iter().flatten().filter_map(values::prefix);
+        let is_ipv6 = value("Family") == Some("ipv6") || addresses.clone().any(|it| it.address.is_ipv6());
+        let priority = value("Priority").and_then(values::number);
+        gathering.open_rule(place(self.path, section.line), is_ipv6, text, value("Table"), priority);
+    }
 }

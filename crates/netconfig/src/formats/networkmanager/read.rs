@@ -268,7 +268,11 @@ impl Family<'_> {
             ipv6: Some(self.ipv6),
             ..ip_arguments::Context::of(self.file, gathering)
         };
-        let parsed = ip_arguments::rule(&tokens, context).map_err(|error| error.0)?;
+        let parsed = ip_arguments::rule(&tokens, context).map_err(|error| {
+            let place = place(self.file, entry.line);
+            ip_arguments::open_rule(&tokens, Some(self.ipv6), place, gathering);
+            error.0
+        })?;
         let Some(parsed) = parsed else { return Ok(()) };
         if parsed.value.priority.is_none() {
             gathering.refused(Refused {

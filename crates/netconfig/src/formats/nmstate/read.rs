@@ -29,7 +29,7 @@ pub(crate) fn read(file: &str, state: &Yaml, gathering: &mut Gathering) {
         match key.text().unwrap_or_default() {
             "interfaces" => each(file, value, gathering, interface),
             "routes" => each(file, listed(value), gathering, route),
-            "route-rules" => each(file, listed(value), gathering, rule),
+            "route-rules" => each(file, listed(value), gathering, rule_or_open),
             "dns-resolver" | "hostname" | "ovs-db" | "version" => {}
             other => gathering.unread(file, key.line, other, "not a key of nmstate that is read here"),
         }
@@ -194,6 +194,16 @@ fn route(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), Strin
         gathering.route(route)
     }
     Ok(())
+}
+
+/// A rule, or one of which something is not understood.
+fn rule_or_open(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
+    rule(file, item, gathering).inspect_err(|_| {
+        let text = |key: &str| item.get(key).and_then(Yaml::text);
+        let is_ipv6 = text("family") == Some("ipv6");
+        let priority = text("priority").and_then(values::number);
+        gathering.open_rule(place(file, item.line), is_ipv6, &item.summary(), text("route-table"), priority);
+    })
 }
 
 fn rule(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {

@@ -8,7 +8,7 @@ mod rule;
 
 pub(crate) use nexthop::nexthop;
 pub(crate) use route::{TYPES, route, type_by_number};
-pub(crate) use rule::{full_name, rarer, rule};
+pub(crate) use rule::{open_rule, rarer, rule};
 
 use std::{collections::BTreeMap, net::IpAddr};
 

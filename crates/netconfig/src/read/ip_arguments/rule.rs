@@ -2,11 +2,11 @@
 
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{MAIN_TABLE, RuleAction, RuleEntry, RuleSelector},
+    routing::{MAIN_TABLE, Place, RuleAction, RuleEntry, RuleSelector},
 };
 
 use super::{Context, Cursor, ParseError, Parsed, Token, mark, unfit};
-use crate::read::values;
+use crate::read::{gathering::Gathering, statements::joined, values};
 
 /// Reads the arguments of `ip rule add`, or a line of `ip rule show`.
 /// Returns `None` for the kernel's own three rules.
@@ -200,4 +200,17 @@ pub(crate) fn rarer(name: &str, value: &str) -> [String; 2] {
         (_, value) => value.to_owned(),
     };
     [name.to_owned(), value]
+}
+
+/// A rule whose arguments are not all understood: it still leads to its table.
+pub(crate) fn open_rule(tokens: &[Token<'_>], ipv6: Option<bool>, place: Place, gathering: &mut Gathering) {
+    let value = |name: &str| {
+        let at = tokens.iter().position(|token| full_name(token.text) == name)?;
+        tokens.get(at + 1).map(|token| token.text)
+    };
+    // Printed, it comes first: `7001:`.
+    let printed = || tokens.first().and_then(|token| token.text.strip_suffix(':'));
+    let priority = value("preference").or_else(printed).and_then(values::number);
+    let table = value("table").or_else(|| value("lookup"));
+    gathering.open_rule(place, ipv6.unwrap_or(false), &joined(tokens), table, priority);
 }

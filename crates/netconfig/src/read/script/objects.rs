@@ -2,7 +2,7 @@
 
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{RouteAction, RuleAction, RuleEntry, RuleSelector, files::Loader},
+    routing::{RouteAction, RuleEntry, files::Loader},
 };
 
 use super::{State, Verb, is_route_start, value_of};
@@ -109,29 +109,7 @@ impl State<'_> {
     ) {
         let line = tokens.first().map_or(1, |token| token.line);
         gathering.unread(self.file, line, &format!("{command}{}", joined(tokens)), reason);
-        let value = |name: &str| {
-            let at = tokens.iter().position(|token| ip_arguments::full_name(token.text) == name)?;
-            tokens.get(at + 1).map(|token| token.text)
-        };
-        let table = value("table").or_else(|| value("lookup"));
-        let action = match table.map(|name| (name, gathering.names.table(name))) {
-            Some((_, Some(number))) => RuleAction::Table(number),
-            Some((name, None)) => RuleAction::Other(format!("table {name}")),
-            None => RuleAction::Other("unknown".to_owned()),
-        };
-        // Printed, it comes first: `7001:`.
-        let priority =
-            value("preference").or_else(|| tokens.first().and_then(|token| token.text.strip_suffix(':')));
-        let selector = RuleSelector { other: vec![joined(tokens)], ..RuleSelector::default() };
-        gathering.rule(RuleEntry {
-            ipv6: ipv6.unwrap_or(false),
-            // A number that is not known is no missing one.
-            priority: Some(priority.and_then(values::number).unwrap_or(1)),
-            selector,
-            action,
-            protocol: 0,
-            place: Some(place(self.file, line)),
-        });
+        ip_arguments::open_rule(tokens, ipv6, place(self.file, line), gathering);
     }
 
     pub(super) fn nexthop(
