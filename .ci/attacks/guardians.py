@@ -24,7 +24,7 @@ KINDS = {
     "agent": Kind(4, ["agent"], subsets("agent", "plan guard")),
     "stream": Kind(2, ["storage", "stream", "FILES", "-b", "1MiB", "-i", "300", "-F"], subsets("storage stream", "agent", "storage guard")),
     "metadata": Kind(2, ["storage", "metadata", "FILES", "-n", "300", "-i", "6"], subsets("storage metadata", "agent", "storage guard")),
-    "semantics": Kind(2, ["storage", "semantics", "FILES"], subsets("storage semantics", "agent", "storage guard")),
+    "semantics": Kind(2, ["storage", "semantics", "FILES"], subsets("storage semantics", "agent", "storage guard", "storage operations")),
     "serve": Kind(1, ["serve", "--listen", "127.0.0.1:5799"], subsets("serve")),
 }
 
@@ -174,7 +174,7 @@ def attempt(program, seed, folder):
     if stays():
         print(f"{what}: {stays()}; {said}")
         return 1
-    ours = ["plan guard", "storage guard", "agent", *(" ".join(kind.command[:2]) for kind in KINDS.values())]
+    ours = ["plan guard", "storage guard", "storage operations", "agent", *(" ".join(kind.command[:2]) for kind in KINDS.values())]
     for _ in range(100):
         output(program, "plan", "history")
         files = [name for name in glob.glob(f"{folder}/**/*", recursive=True) if name.endswith((".trial", ".test"))]

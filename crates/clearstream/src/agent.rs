@@ -12,14 +12,21 @@ use clearstream_plan::Plans;
 use clearstream_probe::ProbeAgent;
 use clearstream_prove::ProofAgent;
 use clearstream_rdma::RdmaAgent;
-use clearstream_storage::{StorageAgent, semantics::SemanticsAgent};
+use clearstream_storage::{
+    StorageAgent,
+    semantics::{ProcessCommands, SemanticsAgent},
+};
 
-use crate::verbs::{plan::guarded_for_agent, storage::guardian};
+use crate::verbs::{
+    plan::guarded_for_agent,
+    storage::{guardian, operations},
+};
 
-/// The services of an agent with a process of its own. A daemon does not have the file operations among them:
-/// a lock belongs to a process, and a mapping of a file that another client truncates ends the process.
+/// The services of an agent with a process of its own. A daemon does not have the file operations among them: they are
+/// those of the user who starts the agent.
 pub fn services_of_process() -> Services {
-    services().with(SemanticsAgent::new(guardian)).with(StorageAgent::new(guardian))
+    let commands = ProcessCommands { guard: guardian, operations };
+    services().with(SemanticsAgent::new(commands)).with(StorageAgent::new(guardian))
 }
 
 /// The services of one session. What they own ends with it.

@@ -18,6 +18,7 @@ const ELOOP: i32 = 40;
 const EPROTONOSUPPORT: i32 = 93;
 const EAFNOSUPPORT: i32 = 97;
 const ENOBUFS: i32 = 105;
+const ENOTCONN: i32 = 107;
 const EUCLEAN: i32 = 117;
 const EREMOTEIO: i32 = 121;
 
@@ -70,6 +71,7 @@ impl FailureKind {
     pub fn of_file(error: &io::Error) -> Self {
         match Self::of_system(error) {
             Self::Internal | Self::Unreachable => Self::File,
+            Self::Connection if error.raw_os_error() == Some(ENOTCONN) => Self::File,
             // What is in it is not what it has to be.
             Self::Connection if error.kind() == io::ErrorKind::InvalidData => Self::File,
             kind => kind,
@@ -120,7 +122,9 @@ impl Failure {
 
     /// As [`Self::of_system`], for an operation on a user's file.
     pub fn of_file(what: &str, error: &io::Error) -> Self {
-        Self { kind: FailureKind::of_file(error), ..Self::of_system(what, error) }
+        let Self { message, .. } = Self::of_system(what, error);
+        let message = ended_server(error).map_or_else(|| message.clone(), |why| format!("{message}: {why}"));
+        Self { kind: FailureKind::of_file(error), message }
     }
 
     /// `what` could not be done: the kind by [`FailureKind::of_system`], and
@@ -129,6 +133,13 @@ impl Failure {
         let advice = limit(error).map_or(String::new(), |limit| format!(": {limit}"));
         Self { kind: FailureKind::of_system(error), message: format!("cannot {what}: {error}{advice}") }
     }
+}
+
+/// Why a file of a mounted file system has an error of sockets: the kernel answers for a server in user space that has ended,
+/// until it is unmounted (fuse(4)).
+pub fn ended_server(error: &io::Error) -> Option<&'static str> {
+    const WHY: &str = "the FUSE server of this mount has ended: unmount it and mount it again";
+    (error.raw_os_error() == Some(ENOTCONN)).then_some(WHY)
 }
 
 /// The limit that an error means, and how to raise it.
@@ -229,5 +240,12 @@ mod tests {
             assert_ne!(FailureKind::of_system(&kind.into()), FailureKind::Internal, "{kind}");
         }
         assert_eq!(FailureKind::of_file(&io::ErrorKind::InvalidData.into()), FailureKind::File);
+        let ended = Failure::of_file("open /mnt/a", &io::Error::from_raw_os_error(ENOTCONN));
+        assert_eq!(ended.kind, FailureKind::File);
+        assert!(
+            ended.message.contains("not connected") && ended.message.contains("FUSE server"),
+            "{}",
+            ended.message
+        );
     }
 }

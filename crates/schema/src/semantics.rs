@@ -4,7 +4,7 @@ use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    TimeSpan,
+    TimeSpan, human,
     outcome::{Metric, MetricKind, Outcome, Unit},
     storage::host_names,
 };
@@ -38,7 +38,7 @@ impl Default for SemanticsConfig {
             directory: String::new(),
             hosts: None,
             wait: TimeSpan::from_seconds(2),
-            timeout: TimeSpan::from_seconds(120),
+            timeout: TimeSpan::from_seconds(300),
         }
     }
 }
@@ -46,13 +46,15 @@ impl Default for SemanticsConfig {
 /// Checks as the standard has them: the headline.
 const KEPT: MetricKind = MetricKind::higher("checks-kept", Unit::Count);
 /// Checks by their other verdicts.
-const OTHERS: [(SemanticsVerdict, MetricKind); 3] = [
+const OTHERS: [(SemanticsVerdict, MetricKind); 5] = [
+    (SemanticsVerdict::Late, MetricKind::lower("checks-late", Unit::Count)),
     (SemanticsVerdict::No, MetricKind::lower("checks-deviating", Unit::Count)),
     (SemanticsVerdict::NotSupported, MetricKind::lower("checks-not-supported", Unit::Count)),
+    (SemanticsVerdict::LeftOpen, MetricKind::lower("checks-left-open", Unit::Count)),
     (SemanticsVerdict::Inconclusive, MetricKind::lower("checks-inconclusive", Unit::Count)),
 ];
 /// Longest time that a change stayed invisible at the other client, by check: zero where it was visible at once.
-const STALENESS: [(&str, MetricKind); 10] = {
+const STALENESS: [(&str, MetricKind); 21] = {
     const fn time(name: &'static str) -> MetricKind {
         MetricKind::lower(name, Unit::Nanoseconds)
     }
@@ -60,13 +62,24 @@ const STALENESS: [(&str, MetricKind); 10] = {
         ("close-to-open", time("stale-close-to-open")),
         ("write-read", time("stale-write-read")),
         ("size", time("stale-size")),
+        ("truncated", time("stale-truncated")),
+        ("mode", time("stale-mode")),
+        ("times", time("stale-times")),
+        ("links", time("stale-links")),
         ("create", time("stale-create")),
+        ("folder", time("stale-folder")),
         ("list", time("stale-list")),
         ("remove", time("stale-remove")),
+        ("unlist", time("stale-unlist")),
         ("rename", time("stale-rename")),
+        ("replace", time("stale-replace")),
         ("mmap-mmap", time("stale-mmap-mmap")),
         ("mmap-read", time("stale-mmap-read")),
         ("write-mmap", time("stale-write-mmap")),
+        ("msync-read", time("stale-msync-read")),
+        ("msync-open", time("stale-msync-open")),
+        ("msync-mmap", time("stale-msync-mmap")),
+        ("write-msync", time("stale-write-msync")),
     ]
 };
 
@@ -160,15 +173,18 @@ pub struct SemanticsCheck {
     /// Error code of the kernel that led to the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<String>,
-    /// How long an old state was visible: a lower bound where it equals the maximum wait.
+    /// How long an old state was visible, or a lock held: the time of the verdict `late`, and of `no` the bound, within which it
+    /// did not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale_ns: Option<u64>,
 }
 
 impl SemanticsCheck {
-    /// What was found, with the error code; empty where there is nothing to add to the verdict.
+    /// What was found, with the error code; empty where there is nothing to add to the verdict. Of what is late, the time.
     pub fn found(&self) -> String {
-        let mut found = self.detail.clone().unwrap_or_default();
+        let late = || self.stale_ns.filter(|_| self.verdict == SemanticsVerdict::Late);
+        let time = || late().map(|time| format!("after {}", human::time(time)));
+        let mut found = self.detail.clone().or_else(time).unwrap_or_default();
         if let Some(errno) = self.errno.as_ref().filter(|errno| !found.contains(errno.as_str())) {
             found.push_str(&format!(": {errno}"));
         }
@@ -188,6 +204,8 @@ pub enum SemanticsArea {
     Mappings,
     /// Visibility of changes at another client.
     Coherence,
+    /// Modes, owners and groups, and what they deny.
+    Permissions,
     /// Timestamps.
     Timestamps,
     /// Allocation, direct access, attributes, names.
@@ -202,6 +220,7 @@ impl SemanticsArea {
             Self::Atomicity => "atomicity",
             Self::Mappings => "shared mappings",
             Self::Coherence => "coherence between clients",
+            Self::Permissions => "permissions and owners",
             Self::Timestamps => "timestamps",
             Self::Features => "features",
         }
@@ -240,21 +259,31 @@ impl SemanticsClients {
 pub enum SemanticsVerdict {
     /// As the standard has it.
     Yes,
+    /// It becomes as the standard has it, but not at once.
+    Late,
     /// It deviates from the standard.
     No,
     /// The system call reports that the file system lacks it.
     NotSupported,
-    /// The check did not run to its end.
+    /// It is not there, and the standard leaves that to the file system.
+    LeftOpen,
+    /// The check could not come to a verdict.
     Inconclusive,
 }
 
 impl SemanticsVerdict {
+    /// All of them, in the order of tables.
+    pub const ALL: [Self; 6] =
+        [Self::Yes, Self::Late, Self::No, Self::NotSupported, Self::LeftOpen, Self::Inconclusive];
+
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Yes => "yes",
+            Self::Late => "late",
             Self::No => "no",
             Self::NotSupported => "not supported",
+            Self::LeftOpen => "left open",
             Self::Inconclusive => "inconclusive",
         }
     }

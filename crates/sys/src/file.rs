@@ -4,18 +4,27 @@
 use std::{
     fs::{self, File},
     io::{self, Write as _},
-    os::fd::IntoRawFd as _,
+    os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown},
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use rustix::{
-    fs::{AtFlags, OFlags, openat, renameat, unlinkat},
+    fs::{AtFlags, CWD, OFlags, linkat, openat, renameat, unlinkat},
     io::Errno,
 };
 
 use crate::place::{Found, Place, Target};
+
+/// Gives a file without a name (`O_TMPFILE`) one in a folder, the way that takes no privilege (open(2)).
+///
+/// # Errors
+/// Those of linkat(2).
+pub fn link_unnamed(file: BorrowedFd<'_>, folder: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW)?)
+}
 
 /// Closes a file and returns the error of that, which [`Drop`] leaves out: quotas and servers without space
 /// report there (close(2), NFS).

@@ -31,13 +31,15 @@ pub enum LockKind {
 pub struct LockRange {
     /// First byte.
     pub start: i64,
-    /// Bytes; 0 is to the end of the file, however far it grows.
+    /// Bytes; 0 is to the end of the file, however far it grows; a negative number is that many bytes before `start`.
     pub length: i64,
 }
 
 /// A lock that excludes the tested one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockHolder {
+    /// Its kind.
+    pub kind: LockKind,
     /// Its process; -1 for a lock of a description.
     pub process: i32,
     /// Its bytes.
@@ -56,12 +58,16 @@ pub fn set(file: BorrowedFd<'_>, owner: LockOwner, kind: LockKind, range: LockRa
     call(file, command, &mut request(kind, range))
 }
 
-/// Sets a lock of the process, and waits for it.
+/// Sets a lock, and waits for it.
 ///
 /// # Errors
-/// `EDEADLK` when waiting would never end, else those of fcntl(2).
-pub fn wait(file: BorrowedFd<'_>, kind: LockKind, range: LockRange) -> io::Result<()> {
-    call(file, libc::F_SETLKW, &mut request(kind, range))
+/// `EDEADLK` when waiting would never end, `EINTR` when a signal ends it, else those of fcntl(2).
+pub fn wait(file: BorrowedFd<'_>, owner: LockOwner, kind: LockKind, range: LockRange) -> io::Result<()> {
+    let command = match owner {
+        LockOwner::Process => libc::F_SETLKW,
+        LockOwner::Description => libc::F_OFD_SETLKW,
+    };
+    call(file, command, &mut request(kind, range))
 }
 
 /// The holder of a lock that excludes this one; none when it could be set.
@@ -84,7 +90,11 @@ pub fn test(
         return Ok(None);
     }
     let range = LockRange { start: lock.l_start, length: lock.l_len };
-    Ok(Some(LockHolder { process: lock.l_pid, range }))
+    let kind = match i32::from(lock.l_type) {
+        libc::F_RDLCK => LockKind::Shared,
+        _ => LockKind::Exclusive,
+    };
+    Ok(Some(LockHolder { kind, process: lock.l_pid, range }))
 }
 
 fn request(kind: LockKind, range: LockRange) -> libc::flock {
@@ -130,7 +140,7 @@ mod tests {
         let refused = set(two.as_fd(), LockOwner::Description, LockKind::Exclusive, range).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         let holder = test(two.as_fd(), LockOwner::Description, LockKind::Exclusive, range).unwrap();
-        assert_eq!(holder, Some(LockHolder { process: -1, range }));
+        assert_eq!(holder, Some(LockHolder { kind: LockKind::Exclusive, process: -1, range }));
         let beside = LockRange { start: 15, length: 0 };
         set(two.as_fd(), LockOwner::Description, LockKind::Exclusive, beside).unwrap();
     }

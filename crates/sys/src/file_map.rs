@@ -141,6 +141,17 @@ impl SharedFileMap {
         (offset..self.length).take(length).map(|place| self.byte(place).load(Ordering::SeqCst)).collect()
     }
 
+    /// Waits until the bytes are in the file, and in the other mappings of it (msync(2), `MS_SYNC | MS_INVALIDATE`).
+    ///
+    /// # Errors
+    /// Those of msync(2).
+    pub fn synchronize(&self) -> io::Result<()> {
+        let flags = libc::MS_SYNC | libc::MS_INVALIDATE;
+        // SAFETY: the range is that of the mapping, and no Rust object is in it.
+        let result = unsafe { libc::msync(self.start.as_ptr().cast(), self.length, flags) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     fn byte(&self, place: usize) -> &AtomicU8 {
         assert!(place < self.length);
         // SAFETY: the place is inside of the mapping, which lives as long as self.
@@ -172,6 +183,7 @@ mod tests {
         let (one, two) =
             (SharedFileMap::new(file.as_fd(), 100).unwrap(), SharedFileMap::new(file.as_fd(), 100).unwrap());
         one.store(98, b"abc");
+        one.synchronize().unwrap();
         assert_eq!(two.load(97, 10), b".ab");
         assert_eq!(std::fs::read(&path).unwrap()[98..], *b"ab");
         // Every place and length, also behind the end.

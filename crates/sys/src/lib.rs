@@ -6,6 +6,7 @@ pub mod affinity;
 pub mod connect;
 pub mod datagram_batch;
 pub mod document;
+pub mod errno;
 pub mod ethtool;
 pub mod file;
 pub mod file_lock;

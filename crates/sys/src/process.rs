@@ -61,6 +61,21 @@ pub fn end_with_parent(command: &mut Command) {
     }
 }
 
+/// Lets SIGALRM end a system call that waits, with `EINTR`, and have no other effect: without `SA_RESTART`, which handlers
+/// of libraries set, and which a wait for a lock then goes on after (signal(7)).
+///
+/// # Errors
+/// Those of sigaction(2).
+pub fn let_alarm_interrupt() -> io::Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: all bytes zero is a value of this structure: no flags, no signals masked.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: the handler lives as long as the program and does nothing; the old action is not asked for.
+    let result = unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Keeps all descriptors except the standard three from the child of `command`, for a process that outlives
 /// its parent: inherited ones (a lock of flock(1), the pipe of a shell) would stay open as long as that
 /// process.

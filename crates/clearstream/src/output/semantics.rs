@@ -18,18 +18,14 @@ pub fn table(found: &StorageSemantics) -> String {
     for area in areas {
         let rows = found.checks.iter().filter(|check| check.area == area).map(row).collect();
         text.push_str(&format!("\n{}\n", human::sentence_case(area.name())));
-        text.push_str(&lines(&["check", "clients", "verdict", "found"], rows));
+        text.push_str(&lines(&["check", "clients", "verdict", "after", "found"], rows));
         text.push('\n');
     }
-    let count = |verdict| found.checks.iter().filter(|check| check.verdict == verdict).count();
-    text.push_str(&format!(
-        "\n{} yes, {} no, {} not supported, {} inconclusive, in {}",
-        count(SemanticsVerdict::Yes),
-        count(SemanticsVerdict::No),
-        count(SemanticsVerdict::NotSupported),
-        count(SemanticsVerdict::Inconclusive),
-        human::time(found.duration_ns),
-    ));
+    let counts = SemanticsVerdict::ALL.map(|verdict| {
+        let number = found.checks.iter().filter(|check| check.verdict == verdict).count();
+        format!("{number} {}", verdict.name())
+    });
+    text.push_str(&format!("\n{}, in {}", counts.join(", "), human::time(found.duration_ns)));
     text
 }
 
@@ -38,11 +34,15 @@ fn mount(role: &str, mount: &SemanticsMount) -> String {
     format!("{role}: {host}{} ({})\n", mount.directory, mount.file_system)
 }
 
-/// The standard is named where the mount deviates from it; the document has it for every check.
+/// The standard is named where the mount is not as it says; the document has it for every check. The time is that of what is
+/// late; a bound that was not met is in the text.
 fn row(check: &SemanticsCheck) -> Vec<String> {
-    let mut found = check.found();
+    let is_late = check.verdict == SemanticsVerdict::Late;
+    let time = check.stale_ns.filter(|_| is_late).map(human::time).unwrap_or_default();
+    let mut found = if is_late { check.detail.clone().unwrap_or_default() } else { check.found() };
     if check.verdict != SemanticsVerdict::Yes {
-        found.push_str(&format!(" ({})", check.standard));
+        let gap = if found.is_empty() { "" } else { " " };
+        found.push_str(&format!("{gap}({})", check.standard));
     }
-    vec![check.title.clone(), check.clients.name().to_owned(), check.verdict.name().to_owned(), found]
+    vec![check.title.clone(), check.clients.name().to_owned(), check.verdict.name().to_owned(), time, found]
 }

@@ -221,21 +221,18 @@ fn of_semantics_with_and_without_a_second_client(seen: &mut Seen) {
             "area": "coherence", "check": name, "title": name, "clients": clients, "verdict": verdict, "standard": "s",
         })
     };
-    let names = [
-        "close-to-open",
-        "write-read",
-        "size",
-        "create",
-        "list",
-        "remove",
-        "rename",
-        "mmap-mmap",
-        "mmap-read",
-        "write-mmap",
-    ];
-    let mut shared: Vec<Value> = names.iter().map(|name| check(name, "to-peer", "yes")).collect();
-    shared.extend([check("flock-conflict", "two", "no"), check("close-to-open", "from-peer", "no")]);
-    shared[11]["stale_ns"] = json!(7);
+    let names = "close-to-open write-read size truncated mode times links create folder list remove unlist rename replace \
+        mmap-mmap mmap-read write-mmap msync-read msync-open msync-mmap write-msync";
+    let mut shared: Vec<Value> = names.split(' ').map(|name| check(name, "to-peer", "yes")).collect();
+    let number = shared.len() as f64;
+    for (name, clients, verdict, stale_ns) in [
+        ("flock-conflict", "two", "no", 0),
+        ("close-to-open", "from-peer", "late", 7),
+        ("mmap-read", "two", "left-open", 9),
+    ] {
+        shared.push(check(name, clients, verdict));
+        shared.last_mut().unwrap()["stale_ns"] = json!(stale_ns);
+    }
     for (options, checks) in [
         (json!({"hosts": "a,b"}), shared),
         (json!({}), vec![check("flock-conflict", "one", "yes"), check("mmap-read", "one", "yes")]),
@@ -250,8 +247,12 @@ fn of_semantics_with_and_without_a_second_client(seen: &mut Seen) {
         let value = |name: &str| outcome.metric(name).map(|metric| metric.value);
         if options["hosts"].is_string() {
             assert_eq!(
-                ["checks-kept", "checks-deviating", "stale-close-to-open", "stale-size"].map(value),
-                [Some(10.0), Some(2.0), Some(7.0), Some(0.0)]
+                ["checks-kept", "checks-late", "checks-deviating", "checks-left-open"].map(value),
+                [Some(number), Some(1.0), Some(1.0), Some(1.0)]
+            );
+            assert_eq!(
+                ["stale-close-to-open", "stale-size", "stale-mmap-read"].map(value),
+                [Some(7.0), Some(0.0), Some(9.0)]
             );
         }
     }

@@ -61,6 +61,7 @@ mod routes;
 mod runs;
 mod schemas;
 mod semantics;
+mod semantics_faults;
 mod sockets;
 mod source_tree;
 mod started_programs;

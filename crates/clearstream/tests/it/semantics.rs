@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// A mount of the test, removed at its end.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
-    fn new(folder: &Path, name: &str, command: &mut Command) -> Self {
+    pub(crate) fn new(folder: &Path, name: &str, command: &mut Command) -> Self {
         let point = folder.join(name);
         fs::create_dir(&point).unwrap();
         let output = command.arg(&point).output().unwrap();
@@ -24,7 +24,7 @@ impl Mounted {
         Self(point)
     }
 
-    fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }
@@ -41,20 +41,29 @@ fn mount(options: &[&str]) -> Command {
     command
 }
 
+/// Of all checks, with waits for changes that never come, on a loaded machine.
+const LIMIT: Duration = Duration::from_secs(180);
+
 /// A folder on the disk that the sources are on.
-fn disk() -> tempfile::TempDir {
+pub(crate) fn disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn semantics(arguments: &[&str]) -> Value {
-    run(&[&["storage", "semantics", "--json"], arguments].concat()).json()
+pub(crate) fn semantics(arguments: &[&str]) -> Value {
+    let arguments = [&["storage", "semantics", "--json"], arguments].concat();
+    finish(clearstream(&arguments).spawn().unwrap(), LIMIT).json()
+}
+
+/// Result of a check with these clients.
+pub(crate) fn row<'a>(document: &'a Value, check: &str, clients: &str) -> &'a Value {
+    let all = document["checks"].as_array().unwrap();
+    let row = all.iter().find(|row| row["check"] == check && row["clients"] == clients);
+    row.unwrap_or_else(|| panic!("no {check} {clients}"))
 }
 
 /// Verdict of a check with these clients.
-fn verdict(document: &Value, check: &str, clients: &str) -> String {
-    let all = document["checks"].as_array().unwrap();
-    let row = all.iter().find(|row| row["check"] == check && row["clients"] == clients);
-    row.unwrap_or_else(|| panic!("no {check} {clients}"))["verdict"].as_str().unwrap().to_owned()
+pub(crate) fn verdict(document: &Value, check: &str, clients: &str) -> String {
+    row(document, check, clients)["verdict"].as_str().unwrap().to_owned()
 }
 
 /// Checks without `yes`, as `check clients verdict`.
@@ -102,12 +111,41 @@ fn birth_time(file: &str) -> bool {
     String::from_utf8(output.stdout).unwrap().trim() != "0"
 }
 
-/// ext4 (or whatever the disk has) and tmpfs are local: all locks, atomicity and mappings are those of POSIX.
+/// ext4 (or whatever the disk has) and tmpfs are local: all but the features that a file system may lack is as POSIX and Linux
+/// have it. A wait may end late on a loaded machine, and what takes root does not run without.
 fn has_all_local_semantics(document: &Value) {
+    const FEATURES: [&str; 18] = [
+        "acl",
+        "birth-time",
+        "collapse-range",
+        "device",
+        "direct-io",
+        "fallocate",
+        "fallocate-keep-size",
+        "insert-range",
+        "punch-hole",
+        "rename-exchange",
+        "rename-noreplace",
+        "seek-hole",
+        "sparse-blocks",
+        "symbolic-link-length",
+        "tmpfile",
+        "tmpfile-link",
+        "xattr-flags",
+        "xattr-user",
+    ];
+    let is_root = rustix::process::geteuid().is_root();
     for row in document["checks"].as_array().unwrap() {
-        if row["area"] != "features" && row["check"] != "birth-time" {
-            assert_eq!(row["verdict"], "yes", "{row:#}");
-        }
+        let (check, verdict) = (row["check"].as_str().unwrap(), row["verdict"].as_str().unwrap());
+        let is_waiting = ["-wait", "-interrupted"].iter().any(|part| check.contains(part));
+        let is_right = match verdict {
+            "yes" => true,
+            "late" => is_waiting,
+            "not-supported" | "left-open" => FEATURES.contains(&check) || check == "zero-range",
+            "inconclusive" => !is_root && row["detail"].as_str().unwrap().contains("root"),
+            _ => false,
+        };
+        assert!(is_right, "{row:#}");
     }
     assert_eq!(document["complete"], true);
 }
@@ -176,7 +214,9 @@ fn root_a_projected_mount_grants_locks_twice_and_shows_old_data() {
         assert_eq!(verdict(&document, check, "two"), "no", "{check}");
     }
     for check in ["write-read", "size", "remove"] {
-        assert_eq!(verdict(&document, check, "to-peer"), "yes", "{check}");
+        // sshfs writes behind the call (sshfs(1), sshfs_sync): on a loaded machine that is late.
+        let to_peer = verdict(&document, check, "to-peer");
+        assert!(to_peer == "yes" || check == "write-read" && to_peer == "late", "{check}: {to_peer}");
         assert_eq!(verdict(&document, check, "from-peer"), "no", "{check}");
     }
     let stale = document["checks"]

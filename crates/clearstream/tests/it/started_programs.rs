@@ -11,7 +11,7 @@ const STARTERS: [(&str, &str); 11] = [
     ("crates/clearstream/src/verbs/lab/mod.rs", "keepers of labs; exec"),
     ("crates/clearstream/src/verbs/plan/guard.rs", "guardians of changes"),
     ("crates/clearstream/src/verbs/rdma/run.rs", "exec"),
-    ("crates/clearstream/src/verbs/storage/ranks.rs", "guards of files"),
+    ("crates/clearstream/src/verbs/storage/ranks.rs", "guards of files, processes of checks"),
     ("crates/failover/src/routes.rs", "`route watch` for the time of an experiment"),
     ("crates/lab/src/services.rs", "services of labs"),
     ("crates/mpirun/src/launcher.rs", "ranks of a job, which has deadlines of its own"),

@@ -235,7 +235,6 @@ prop_compose! {
             source_translations: None,
             kernel: Default::default(),
             files: Default::default(),
-            kernel: Default::default(),
             sysctls: BTreeMap::from([
                 ("net.ipv4.ip_forward".to_owned(), Located::from("1".to_owned())),
                 ("net.ipv4.conf.ib1/8001.rp_filter".to_owned(), Located::from("2".to_owned())),

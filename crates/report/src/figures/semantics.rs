@@ -78,10 +78,15 @@ pub(crate) fn headline(digest: &Digest) -> Option<Headline> {
 fn legend() -> Vec<LegendItem> {
     let texts = [
         (SemanticsVerdict::Yes, "yes: as the standard has it"),
+        (SemanticsVerdict::Late, "late: as the standard has it, but not at once"),
         (SemanticsVerdict::No, "no: it succeeds or fails otherwise than the standard has it"),
         (
             SemanticsVerdict::NotSupported,
             "not supported: the system call reports that the file system lacks it",
+        ),
+        (
+            SemanticsVerdict::LeftOpen,
+            "left open: it is not there, and the standard leaves that to the file system",
         ),
         (SemanticsVerdict::Inconclusive, "inconclusive: the check did not come to a verdict"),
     ];
@@ -91,8 +96,10 @@ fn legend() -> Vec<LegendItem> {
 fn class(verdict: SemanticsVerdict) -> &'static str {
     match verdict {
         SemanticsVerdict::Yes => "s2",
+        SemanticsVerdict::Late => "s3",
         SemanticsVerdict::No => "s1",
         SemanticsVerdict::NotSupported => "few",
+        SemanticsVerdict::LeftOpen => "s5",
         SemanticsVerdict::Inconclusive => "s4",
     }
 }
@@ -118,11 +125,15 @@ impl<'a> Comparison<'a> {
         (!rows.is_empty()).then_some(Self { labels, rows })
     }
 
-    /// Rows worth a drawing: those that differ between cells, or of one cell those that are not as the standard has them.
+    /// Rows worth a drawing: those that differ between cells, or of one cell those that are not as the standard has them, nor
+    /// left open by it.
     fn shown(&self) -> Vec<&Row<'a>> {
         self.rows
             .iter()
-            .filter(|row| if self.labels.len() > 1 { row.differs() } else { !row.is_kept(0) })
+            .filter(|row| match self.labels.len() {
+                1 => !row.is_kept(0) && !row.is_left_open(0),
+                _ => row.differs(),
+            })
             .collect()
     }
 
@@ -138,8 +149,13 @@ impl<'a> Comparison<'a> {
         };
         let areas = join(areas.iter().map(of_area).collect::<Vec<_>>());
         match (self.labels.as_slice(), shown.len()) {
-            ([_], 0) => format!("All {all} are as the standard has them."),
-            ([_], _) => format!("{} of {all} are as the standard has them; the others: {areas}.", kept(0)),
+            ([_], 0) if kept(0) == self.rows.len() => format!("All {all} are as the standard has them."),
+            ([_], number) => {
+                let left = self.rows.iter().filter(|row| row.is_left_open(0)).count();
+                let left = if left > 0 { format!(", and it leaves {left} open") } else { String::new() };
+                let others = if number > 0 { format!("; the others: {areas}") } else { String::new() };
+                format!("{} of {all} are as the standard has them{left}{others}.", kept(0))
+            }
             (labels, number) => {
                 let places = labels.iter().enumerate();
                 let kept: Vec<String> =
@@ -158,7 +174,7 @@ impl<'a> Comparison<'a> {
         if shown.len() < self.rows.len() {
             let left = count(self.rows.len() - shown.len(), "other check");
             let what = match self.labels.len() {
-                1 => "as the standard has it",
+                1 => "as the standard has it, or left open by it",
                 _ => "with the same verdict of every cell",
             };
             notes.push(format!("{left} {what}: in the table."));
@@ -232,8 +248,17 @@ impl<'a> Comparison<'a> {
 impl Row<'_> {
     /// Every trial of the cell is as the standard has it.
     fn is_kept(&self, place: usize) -> bool {
+        self.is(place, SemanticsVerdict::Yes)
+    }
+
+    /// It is not there in any trial of the cell, which the standard allows.
+    fn is_left_open(&self, place: usize) -> bool {
+        self.is(place, SemanticsVerdict::LeftOpen)
+    }
+
+    fn is(&self, place: usize, verdict: SemanticsVerdict) -> bool {
         let found = &self.found[place];
-        !found.is_empty() && found.iter().all(|check| check.verdict == SemanticsVerdict::Yes)
+        !found.is_empty() && found.iter().all(|check| check.verdict == verdict)
     }
 
     /// Verdicts of a cell, each once.

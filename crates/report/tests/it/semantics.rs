@@ -22,8 +22,10 @@ fn trial(number: u32, cell: u32, directory: &str, found: [(&str, &str); 4]) -> T
         let mut check = json!({
             "area": area, "check": title, "title": title, "clients": clients, "verdict": verdict, "standard": "POSIX",
         });
-        if !detail.is_empty() {
-            check["detail"] = json!(detail);
+        match verdict {
+            "late" => check["stale_ns"] = json!(detail.parse::<u64>().unwrap()),
+            _ if !detail.is_empty() => check["detail"] = json!(detail),
+            _ => {}
         }
         check
     });
@@ -111,6 +113,21 @@ fn of_one_mount_what_deviates_is_drawn() {
         "{text}"
     );
     assert!(html(&reader).unwrap().contains("mnt: inconclusive: no lock (POSIX)"));
+}
+
+/// Neither a deviation nor as the standard has it; the time of what is late is shown.
+#[test]
+fn late_and_left_open_are_verdicts_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = [("yes", ""), ("late", "1020000000"), ("left-open", "1 s"), ("yes", "")];
+    let reader = record(folder.path(), vec![trial(0, 0, "native", found)]);
+    let text = markdown(&reader).unwrap();
+    for part in ["| late: after 1.02 s |", "| left open: 1 s |", "2 of 4 checks are as the standard has them"]
+    {
+        assert!(text.contains(part), "\"{part}\" is not in:\n{text}");
+    }
+    let page = html(&reader).unwrap();
+    assert!(page.contains("late: as the standard has it, but not at once"), "the legend");
 }
 
 #[test]

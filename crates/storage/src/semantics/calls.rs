@@ -27,21 +27,44 @@ impl Call for Enter {
 pub struct Entered {
     /// Type and source of the file system.
     pub file_system: String,
-    /// Process of the agent.
-    pub process: u32,
 }
 
-/// Carries out an operation in the folder.
+/// Has a process of the agent carry out an operation in the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Act {
-    /// The operation.
-    pub operation: Operation,
+    /// Number of the process, which [`Order::Start`] returned.
+    #[serde(default)]
+    pub process: u32,
+    /// What it is to do.
+    pub order: Order,
 }
 
 impl Call for Act {
     const NAME: &'static str = "semantics-act";
     const NEEDS: Right = Right::Change;
     type Reply = Acted;
+}
+
+/// What happens with a process. An operation that takes longer than a moment is pending; then [`Order::Await`] has its
+/// result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Starts one in the folder; returns its number, and as a value its process ID.
+    Start,
+    /// Hands an operation to it, and waits for the result.
+    Do(Operation),
+    /// Hands an operation to it.
+    Begin(Operation),
+    /// Waits for the result of the operation that it carries out.
+    Await {
+        /// At most this long.
+        timeout_ms: u64,
+    },
+    /// Sends it SIGALRM, which ends a system call that waits and nothing else.
+    Interrupt,
+    /// Ends it by SIGKILL.
+    Kill,
 }
 
 /// Closes the folder, and removes it where this agent created it.
@@ -54,7 +77,7 @@ impl Call for Leave {
     type Reply = Done;
 }
 
-/// A lock to set or clear without waiting.
+/// The call that sets or clears a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockCall {
@@ -66,17 +89,58 @@ pub enum LockCall {
     Description,
 }
 
+/// What it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockChange {
+    /// Sets a lock that others may have, too.
+    Shared,
+    /// Sets a lock that excludes others.
+    Exclusive,
+    /// Clears it.
+    Unlock,
+}
+
+/// The call that makes a name unless it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claim {
+    /// open(2) with `O_EXCL`.
+    Open,
+    /// link(2) to a file of its own, as programs do where `O_EXCL` is not to be trusted.
+    Link,
+    /// mkdir(2)
+    Folder,
+}
+
 #[allow(missing_docs, reason = "the line of each variant covers its fields")]
 /// A file operation. Files are named within the folder, and open files by number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
+    /// Opens the folder, as the first operation of a process.
+    Enter { directory: String, folder: String },
+    /// Goes on in a folder of the folder.
+    Descend { name: String },
+    /// Goes on as another user, with these groups besides the one of its number.
+    Become { user: u32, groups: Vec<u32> },
     /// Opens for reading and writing, and creates the file unless it is there; returns its number.
     Open { name: String },
-    /// Opens an existing file for reading and writing; returns its number.
-    OpenExisting { name: String },
+    /// Creates a file with this mode and opens it for reading and writing; returns its number.
+    Create { name: String, mode: u32 },
+    /// Opens an existing file for reading, and for writing; returns its number.
+    OpenExisting { name: String, writing: bool },
     /// Closes an open file.
     Close { file: u32 },
+    /// Duplicates the descriptor; returns the number of the other one, which has the same description.
+    Duplicate { file: u32 },
+    /// Starts a child that shares the description of an open file, as fork(2) leaves it; the child has it as number 0. For
+    /// that the descriptor is duplicated, and closed again, unless it is to be kept, as long as there is the child.
+    Share { file: u32, keeps: bool },
+    /// Carries out an operation by the child.
+    Child { operation: Box<Operation> },
+    /// Ends the child by SIGKILL.
+    EndChild,
     /// Writes at an offset.
     Write { file: u32, offset: u64, bytes: Vec<u8> },
     /// Reads at an offset.
@@ -85,25 +149,36 @@ pub enum Operation {
     ReadName { name: String, length: usize },
     /// Opens, creates or truncates, writes and closes.
     Store { name: String, bytes: Vec<u8> },
-    /// Sets or clears a lock of the bytes from `start` to before `end`.
-    Lock { file: u32, call: LockCall, exclusive: bool, start: i64, end: i64 },
-    /// Clears a lock.
-    Unlock { file: u32, call: LockCall, start: i64, end: i64 },
-    /// Waits at most this long for an exclusive lock of the process on one byte; returns 1 when granted, 0 when
-    /// it still waits, then for the rest of the process.
-    LockWait { file: u32, start: i64, timeout_ms: u64 },
-    /// Process that holds a lock of a process on a byte; 0 for none.
-    LockHolder { file: u32, start: i64 },
+    /// Sets or clears a lock of the bytes from `start` to before `end`, or to the end of the file where these are the
+    /// same; waits for it.
+    Lock { file: u32, call: LockCall, change: LockChange, start: i64, end: i64, wait: bool },
+    /// What is in the way of an exclusive lock on a byte: its process, and as values 1 for exclusive, first byte, length;
+    /// no values for nothing.
+    LockHolder { file: u32, call: LockCall, start: i64 },
     /// Maps the first 4096 bytes of an open file.
     Map { file: u32 },
     /// Stores bytes in a mapping.
     MapStore { file: u32, offset: usize, bytes: Vec<u8> },
     /// Loads bytes from a mapping.
     MapLoad { file: u32, offset: usize, length: usize },
-    /// Size of a file by its name.
-    Size { name: String },
-    /// Links of an open file.
-    Links { file: u32 },
+    /// Writes a mapping to the file: msync(2).
+    MapSynchronize { file: u32 },
+    /// Attributes of a file by its name ([`attribute`]).
+    Attributes { name: String },
+    /// Attributes of an open file.
+    AttributesOf { file: u32 },
+    /// Sets the mode.
+    SetMode { name: String, mode: u32 },
+    /// Sets owner and group.
+    SetOwner { name: String, user: Option<u32>, group: Option<u32> },
+    /// Sets both times to now, or to this second.
+    SetTimes { name: String, second: Option<i64> },
+    /// Sets the size.
+    Truncate { name: String, length: u64 },
+    /// Makes a second name.
+    Link { from: String, to: String },
+    /// Makes a folder.
+    MakeFolder { name: String },
     /// Names in the folder that begin with this one: how many.
     List { prefix: String },
     /// Removes a file.
@@ -112,16 +187,32 @@ pub enum Operation {
     Rename { from: String, to: String },
     /// Appends numbered records of a writer, each by one write(2).
     Append { name: String, writer: u8, count: u32, start_at_ns: u64 },
-    /// Creates `PREFIX-0` to `PREFIX-COUNT` with `O_EXCL`; returns the numbers of those created.
-    CreateExclusive { prefix: String, count: u32, start_at_ns: u64 },
+    /// Claims `PREFIX-0` to `PREFIX-COUNT`, as names that are not there yet; returns the numbers of those that it got.
+    Claim { prefix: String, by: Claim, count: u32, start_at_ns: u64 },
     /// Replaces a file by rename for a time; returns how often.
     Replace { name: String, duration_ms: u64 },
     /// Opens and reads a file that is being replaced, for a time.
     Observe { name: String, duration_ms: u64 },
-    /// A check of one process on one mount.
-    Feature { check: String },
-    /// Closes all files and mappings.
+    /// A check of one process on one mount; what changes late is waited for this long.
+    Feature { check: String, wait_ms: u64 },
+    /// Closes all files and mappings, and ends the child.
     Reset,
+}
+
+/// Places of attributes in [`Acted::values`].
+pub mod attribute {
+    /// Permissions, with the bits of set-user-ID, set-group-ID and sticky.
+    pub const MODE: usize = 0;
+    /// Owner.
+    pub const USER: usize = 1;
+    /// Group.
+    pub const GROUP: usize = 2;
+    /// Names.
+    pub const LINKS: usize = 3;
+    /// Bytes.
+    pub const SIZE: usize = 4;
+    /// Time of modification in nanoseconds.
+    pub const MODIFIED_NS: usize = 5;
 }
 
 /// Result of an operation; which fields are set depends on it.
@@ -130,15 +221,21 @@ pub struct Acted {
     /// The kernel's error; the rest is then empty.
     #[serde(default)]
     pub errno: Option<i32>,
+    /// It is still carried out.
+    #[serde(default)]
+    pub pending: bool,
+    /// Signal that ended the process, 0 where it ended by itself.
+    #[serde(default)]
+    pub ended_by: Option<i32>,
     /// Number that the operation returns.
     #[serde(default)]
     pub number: i64,
+    /// Numbers that it returns.
+    #[serde(default)]
+    pub values: Vec<i64>,
     /// Bytes that were read.
     #[serde(default)]
     pub bytes: Vec<u8>,
-    /// Numbers of the files created.
-    #[serde(default)]
-    pub created: Vec<u32>,
     /// Errors by number, of operations that continue after one.
     #[serde(default)]
     pub errors: Vec<i32>,

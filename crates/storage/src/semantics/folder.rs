@@ -9,11 +9,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat},
+    fs::{AtFlags, Dir, Mode, OFlags, fchmod, mkdirat, openat, renameat, unlinkat},
     io::Errno,
 };
 
-use crate::folder::{self, FILE_MODE, SEMANTICS_PREFIX};
+use crate::folder::{self, FILE_MODE, FOLDER_FLAGS, FOLDER_MODE, SEMANTICS_PREFIX};
 
 /// An open folder. Dropping the one that created it removes it.
 #[derive(Debug)]
@@ -53,8 +53,33 @@ impl Folder {
 
     /// Opens a file.
     pub(super) fn open(&self, name: &str, flags: OFlags) -> Result<File, Errno> {
+        self.open_with(name, flags, FILE_MODE)
+    }
+
+    /// Opens a file, and creates it with this mode.
+    pub(super) fn open_with(&self, name: &str, flags: OFlags, mode: Mode) -> Result<File, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        Ok(openat(&self.place.own, checked(name)?, flags, FILE_MODE)?.into())
+        Ok(openat(&self.place.own, checked(name)?, flags, mode)?.into())
+    }
+
+    /// Creates a folder in it with this mode, whatever the umask is, and opens it.
+    pub(super) fn create_inner(&self, name: &str, mode: Mode) -> Result<Self, Errno> {
+        mkdirat(&self.place.own, checked(name)?, FOLDER_MODE)?;
+        let inner = self.inner(name)?;
+        fchmod(inner.descriptor(), mode)?;
+        Ok(inner)
+    }
+
+    /// Opens a folder in it.
+    pub(super) fn inner(&self, name: &str) -> Result<Self, Errno> {
+        let own = openat(&self.place.own, checked(name)?, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
+        let above = openat(&self.place.own, ".", FOLDER_FLAGS, Mode::empty())?;
+        Ok(Self { place: folder::Folder::of_descriptors(above, own, name), is_creator: false })
+    }
+
+    /// A name in it.
+    pub(super) fn name<'a>(&self, name: &'a str) -> Result<&'a str, Errno> {
+        checked(name)
     }
 
     /// Creates or truncates a file with this content.

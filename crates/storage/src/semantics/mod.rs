@@ -1,17 +1,18 @@
 //! File semantics that a mount really gives, by operations of several processes on it, and on another mount of
 //! the same file system: locks, atomicity, coherence, features.
 //!
-//! Processes are agents ([`SemanticsAgent`]): each carries out single operations ([`calls`]) in one folder,
-//! and the checks ([`run`]) say which process does what, and compare the results with the standard. A file
-//! system that does not respond therefore stops an agent, and never the controller.
+//! Agents ([`SemanticsAgent`]) have processes, each of which carries out single operations ([`calls`]) in one folder by one
+//! thread ([`serve_operations`]), and the checks ([`run`]) say which process does what, and compare the results with the
+//! standard. A file system that does not respond therefore holds a process, and neither the agent nor the controller.
 
 mod actor;
 mod agent;
 pub mod calls;
 mod checks;
-mod features;
+mod faults;
 mod folder;
-
+mod operations;
+mod process;
 mod races;
 mod workload;
 
@@ -23,14 +24,14 @@ use std::{
 
 use clearstream_control::{Peer, PeerError};
 use clearstream_schema::semantics::{
-    STORAGE_SEMANTICS_SCHEMA, SemanticsConfig, SemanticsMount, StorageSemantics,
+    STORAGE_SEMANTICS_SCHEMA, SemanticsConfig, SemanticsFound, SemanticsMount, StorageSemantics,
 };
-use rustix::io::Errno;
 
-use actor::{Actor, CheckError};
-pub use agent::SemanticsAgent;
+use actor::{Agent, CheckError, Checked};
+pub use agent::{ProcessCommands, SemanticsAgent};
 use calls::Leave;
 use checks::{Actors, Step, schedule};
+pub use operations::serve_operations;
 pub use workload::StorageSemanticsWorkload;
 
 use crate::folder::SEMANTICS_PREFIX;
@@ -133,12 +134,19 @@ fn checked(
 ) -> Result<StorageSemantics, SemanticsError> {
     let folder = format!("{SEMANTICS_PREFIX}{:016x}", rand::random::<u64>());
     let (directory, wait) = (config.directory.as_str(), config.wait.to_std());
-    // Its agent creates the folder and does nothing else, so that no check can take it along.
-    let keeper = Actor::enter(start()?, directory, &folder, true, wait, stop)?;
-    let result = in_folder(config, &folder, start, peer, stop, on_check);
-    let mut keeper = keeper.into_peer();
-    let removed = keeper.call_unless(&Leave {}, clean_up_stop);
-    keeper.shutdown();
+    let agent = Agent::enter(start()?, directory, &folder, true, wait, stop)?;
+    let result = match peer.map(|peer| entered(peer, &folder, wait, stop)).transpose() {
+        Ok(other) => {
+            let document = in_folder(config, &agent, other.as_ref(), stop, on_check);
+            // What it has open may keep the folder from being removed.
+            other.into_iter().for_each(|(_, agent)| agent.into_peer().shutdown());
+            document
+        }
+        Err(error) => Err(error),
+    };
+    let mut peer = agent.into_peer();
+    let removed = peer.call_unless(&Leave {}, clean_up_stop);
+    peer.shutdown();
     let document = result?;
     match removed {
         Ok(_) => Ok(document),
@@ -148,58 +156,57 @@ fn checked(
 
 fn in_folder(
     config: &SemanticsConfig,
-    folder: &str,
-    start: &dyn Fn() -> Result<Peer, PeerError>,
-    peer: Option<PeerMount>,
+    agent: &Agent<'_>,
+    other: Option<&(SemanticsMount, Agent<'_>)>,
     stop: &AtomicBool,
     on_check: &mut dyn FnMut(usize, usize),
 ) -> Result<StorageSemantics, SemanticsError> {
     let (begun, wait) = (Instant::now(), config.wait.to_std());
-    let local = || Actor::enter(start()?, &config.directory, folder, false, wait, stop);
-    let (first, second) = (local()?, local()?);
-    let mount = SemanticsMount {
-        host: None,
-        directory: config.directory.clone(),
-        file_system: first.file_system.clone(),
-    };
-    let other = peer.map(|peer| entered(peer, folder, wait, stop)).transpose()?;
-    let (peer_mount, peer) = other.map_or((None, None), |(mount, actor)| (Some(mount), Some(actor)));
-    let mut actors = Actors { first, second, peer, start: &local, wait };
-    let steps = schedule(actors.peer.is_some());
+    let steps = schedule(other.is_some());
+    let mut actors = None;
     let mut checks = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
         on_check(number, steps.len());
-        let found = step.run(number, &mut actors);
-        let is_over = is_over(found.as_ref().err(), stop);
-        checks.push(step.row(found.as_ref().map(Clone::clone)));
+        let found = run_step(*step, number, &mut actors, agent, other.map(|(_, agent)| agent), wait);
+        let is_over = stop.load(Relaxed) || matches!(found, Err(CheckError::Peer(_)));
+        checks.push(step.row(&found));
         if is_over {
-            checks.extend(not_run(&steps[number + 1..]));
+            let none = Err(CheckError::Precondition("it did not run before the end".to_owned()));
+            checks.extend(steps[number + 1..].iter().map(|step| step.row(&none)));
             break;
         }
-        if matches!(found, Err(CheckError::Peer(_))) {
-            // Later checks need processes that respond.
-            (actors.first, actors.second) = (local()?, local()?);
-        }
     }
+    let directory = config.directory.clone();
     Ok(StorageSemantics {
         schema: STORAGE_SEMANTICS_SCHEMA.to_owned(),
         version: 1,
-        mount,
-        peer: peer_mount,
+        mount: SemanticsMount { host: None, directory, file_system: agent.file_system.clone() },
+        peer: other.map(|(mount, _)| mount.clone()),
         wait_ns: nanoseconds(wait),
-        complete: !stop.load(Relaxed),
+        complete: !stop.load(Relaxed) && checks.len() == steps.len(),
         duration_ns: nanoseconds(begun.elapsed()),
         checks,
     })
 }
 
-fn is_over(error: Option<&CheckError>, stop: &AtomicBool) -> bool {
-    stop.load(Relaxed) || matches!(error, Some(CheckError::Peer(PeerError::Stopped { .. })))
-}
-
-fn not_run(steps: &[Step]) -> impl Iterator<Item = clearstream_schema::semantics::SemanticsCheck> {
-    let error = CheckError::Precondition("it did not run before the end".to_owned());
-    steps.iter().map(move |step| step.row(Err(&error)))
+/// Runs a check, by new processes where those of the check before have ended or hang.
+fn run_step<'s>(
+    step: Step,
+    number: usize,
+    actors: &mut Option<Actors<'s>>,
+    agent: &'s Agent<'_>,
+    other: Option<&'s Agent<'_>>,
+    wait: Duration,
+) -> Checked<SemanticsFound> {
+    let present = match actors {
+        Some(present) => present,
+        None => actors.insert(Actors::start(agent, other, wait)?),
+    };
+    let found = step.run(number, present);
+    if matches!(found, Err(CheckError::Ended { .. } | CheckError::Hangs { .. })) {
+        *actors = None;
+    }
+    found
 }
 
 fn entered<'a>(
@@ -207,12 +214,12 @@ fn entered<'a>(
     folder: &str,
     wait: Duration,
     stop: &'a AtomicBool,
-) -> Result<(SemanticsMount, Actor<'a>), SemanticsError> {
+) -> Result<(SemanticsMount, Agent<'a>), SemanticsError> {
     let PeerMount { peer, host, directory } = other;
-    match Actor::enter(peer, &directory, folder, false, wait, stop) {
-        Ok(actor) => {
-            let file_system = actor.file_system.clone();
-            Ok((SemanticsMount { host, directory, file_system }, actor))
+    match Agent::enter(peer, &directory, folder, false, wait, stop) {
+        Ok(agent) => {
+            let file_system = agent.file_system.clone();
+            Ok((SemanticsMount { host, directory, file_system }, agent))
         }
         Err(source @ PeerError::Refused { .. }) => Err(SemanticsError::NotShared { directory, source }),
         Err(error) => Err(error.into()),
@@ -221,44 +228,4 @@ fn entered<'a>(
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Symbol of an error code, as errno(3) lists it.
-fn errno_name(errno: i32) -> String {
-    let name = match Errno::from_raw_os_error(errno) {
-        Errno::PERM => "EPERM",
-        Errno::NOENT => "ENOENT",
-        Errno::IO => "EIO",
-        Errno::NXIO => "ENXIO",
-        Errno::BADF => "EBADF",
-        Errno::AGAIN => "EAGAIN",
-        Errno::NOMEM => "ENOMEM",
-        Errno::ACCESS => "EACCES",
-        Errno::BUSY => "EBUSY",
-        Errno::EXIST => "EEXIST",
-        Errno::XDEV => "EXDEV",
-        Errno::NODEV => "ENODEV",
-        Errno::NOTDIR => "ENOTDIR",
-        Errno::ISDIR => "EISDIR",
-        Errno::INVAL => "EINVAL",
-        Errno::TXTBSY => "ETXTBSY",
-        Errno::FBIG => "EFBIG",
-        Errno::NOSPC => "ENOSPC",
-        Errno::ROFS => "EROFS",
-        Errno::MLINK => "EMLINK",
-        Errno::DEADLK => "EDEADLK",
-        Errno::NAMETOOLONG => "ENAMETOOLONG",
-        Errno::NOLCK => "ENOLCK",
-        Errno::NOSYS => "ENOSYS",
-        Errno::NOTTY => "ENOTTY",
-        Errno::NODATA => "ENODATA",
-        Errno::BADMSG => "EBADMSG",
-        Errno::OPNOTSUPP => "EOPNOTSUPP",
-        Errno::STALE => "ESTALE",
-        Errno::DQUOT => "EDQUOT",
-        Errno::NOTCONN => "ENOTCONN",
-        Errno::TIMEDOUT => "ETIMEDOUT",
-        _ => return format!("errno {errno}"),
-    };
-    name.to_owned()
 }

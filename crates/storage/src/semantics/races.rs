@@ -5,10 +5,14 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use rustix::{fs::OFlags, io::Errno};
+use rand::random;
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, linkat, mkdirat},
+    io::Errno,
+};
 
 use super::{
-    calls::Acted,
+    calls::{Acted, Claim},
     folder::{Folder, raw},
 };
 
@@ -74,19 +78,30 @@ pub(super) fn append(
     Ok(Acted { number: count.into(), ..Acted::default() })
 }
 
-pub(super) fn create_exclusive(
+pub(super) fn claim(
     folder: &Folder,
     prefix: &str,
+    by: Claim,
     count: u32,
     start_at_ns: u64,
 ) -> Result<Acted, Errno> {
     let mut acted = Acted::default();
+    let own = format!("{prefix}-own-{}", random::<u32>());
+    if by == Claim::Link {
+        folder.store(&own, b"")?;
+    }
     let start = wait_for_start(start_at_ns);
     for number in 0..count {
         wait_for_turn(start, number, NAME_INTERVAL);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        match folder.open(&format!("{prefix}-{number}"), flags) {
-            Ok(_) => acted.created.push(number),
+        let name = format!("{prefix}-{number}");
+        let at = folder.descriptor();
+        let claimed = match by {
+            Claim::Open => folder.open(&name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).map(drop),
+            Claim::Link => linkat(at, own.as_str(), at, name.as_str(), AtFlags::empty()),
+            Claim::Folder => mkdirat(at, name.as_str(), Mode::from_raw_mode(0o700)),
+        };
+        match claimed {
+            Ok(()) => acted.values.push(number.into()),
             Err(error) => note(&mut acted.errors, error),
         }
     }

@@ -21,11 +21,11 @@ use super::{PeerMount, SemanticsError, run};
 pub struct StorageSemanticsWorkload;
 
 /// Checks of one client, in seconds.
-const OWN_SECONDS: u64 = 2;
+const OWN_SECONDS: u64 = 5;
 /// Of two clients, without waits for changes.
-const SHARED_SECONDS: u64 = 4;
+const SHARED_SECONDS: u64 = 15;
 /// Changes that a mount with caches may not show within the wait.
-const WAITS: u64 = 4;
+const WAITS: u64 = 20;
 
 impl Workload for StorageSemanticsWorkload {
     type Config = SemanticsConfig;

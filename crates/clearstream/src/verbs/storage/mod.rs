@@ -11,7 +11,7 @@ use clap::Subcommand;
 use clearstream_schema::TimeSpan;
 
 use crate::{exit::CommandError, output::Output};
-pub use ranks::guardian;
+pub use ranks::{guardian, operations};
 
 /// Measure a mounted file system, and check what it gives.
 #[derive(Debug, Subcommand)]
@@ -25,6 +25,9 @@ pub enum StorageVerb {
     /// Remove the files of ranks that were killed
     #[command(hide = true)]
     Guard(ranks::GuardArgs),
+    /// Carry out file operations for the checks of semantics
+    #[command(hide = true)]
+    Operations(ranks::OperationsArgs),
 }
 
 impl StorageVerb {
@@ -35,6 +38,7 @@ impl StorageVerb {
             Self::Metadata(args) => args.run(out),
             Self::Semantics(args) => args.run(out),
             Self::Guard(args) => args.run(),
+            Self::Operations(args) => args.run(),
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Where a directory is: on this host, or on one of a lab.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use clearstream_control::{Peer, PeerError, StartCause, spawn};
 use clearstream_lab::{OwnedLab, RunningLab};
-use clearstream_schema::storage::host_names;
+use clearstream_schema::{failure::ended_server, storage::host_names};
 
 use crate::{
     endpoints::{agent_command, open_lab},
@@ -105,14 +108,17 @@ fn not_started(name: &str, error: &dyn std::error::Error) -> PeerError {
 
 /// The whole path of a directory of this host.
 pub(super) fn absolute(directory: &Path) -> Result<String, CommandError> {
-    let failed = |source| CommandError::File {
+    let failed = |source: io::Error| CommandError::File {
         what: "open the directory".to_owned(),
         path: directory.to_owned(),
-        source,
+        source: match ended_server(&source) {
+            Some(why) => io::Error::new(source.kind(), format!("{source}: {why}")),
+            None => source,
+        },
     };
     let path: PathBuf = directory.canonicalize().map_err(failed)?;
-    if !path.is_dir() {
-        return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+    if !path.metadata().map_err(failed)?.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()));
     }
     let invalid = || CommandError::Usage(format!("{}: the path is not UTF-8", path.display()));
     path.to_str().map(str::to_owned).ok_or_else(invalid)

@@ -17,8 +17,9 @@ use clearstream_schema::TimeSpan;
 use clearstream_storage::{
     Ran, StorageError,
     guard::{Guard, guard},
+    semantics::serve_operations,
 };
-use clearstream_sys::process::keep_descriptors_from;
+use clearstream_sys::process::{bind_child_to_parent, keep_descriptors_from};
 
 use crate::{exit::CommandError, mpi};
 
@@ -85,6 +86,29 @@ pub fn guardian() -> io::Result<Command> {
     // A launcher waits for the end of a rank at a socket that the rank inherits.
     keep_descriptors_from(&mut command);
     Ok(command)
+}
+
+/// This program, as a process of the checks of file semantics.
+pub fn operations() -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["storage", "operations"]);
+    // It may wait for a lock, and does not see the end of its input then.
+    bind_child_to_parent(&mut command);
+    keep_descriptors_from(&mut command);
+    Ok(command)
+}
+
+/// Process that carries out file operations, which come in.
+#[derive(Debug, clap::Args)]
+pub struct OperationsArgs {}
+
+impl OperationsArgs {
+    /// Runs it.
+    pub fn run(self) -> Result<(), CommandError> {
+        // Whoever reads them is gone, or wrote something else.
+        let _ = serve_operations(operations, io::stdin(), io::stdout(), io::stderr());
+        Ok(())
+    }
 }
 
 /// Process that removes the files of ranks that were killed.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -12,11 +11,13 @@ use clearstream_schema::semantics::{
 };
 use rustix::io::Errno;
 
-use super::{Check, Run, Stage, check, verdict};
+use clearstream_sys::errno::name as errno_name;
+
+use super::{Check, Run, Stage, check, with_errno};
 use crate::semantics::{
-    actor::{Actor, CheckError, Checked, poll},
-    calls::{Acted, Operation},
-    errno_name,
+    actor::{CheckError, Checked, poll, visible},
+    calls::{Acted, Claim, Operation},
+    faults::Fault,
     races::{RECORD_BYTES, record},
 };
 
@@ -35,8 +36,25 @@ const fn atomicity(name: &'static str, title: &'static str, standard: &'static s
 
 pub(super) const CHECKS: &[Check] = &[
     atomicity("append", "O_APPEND keeps records", "POSIX.1-2017 write(), O_APPEND", Run::Pair(append)),
-    atomicity("exclusive", "O_EXCL has one winner", "POSIX.1-2017 open(), O_EXCL", Run::Pair(exclusive)),
-    atomicity("rename", "rename is atomic", "POSIX.1-2017 rename()", Run::Pair(rename)),
+    atomicity(
+        "exclusive",
+        "O_EXCL has one winner",
+        "POSIX.1-2017 open(), O_EXCL",
+        Run::Pair(|stage| exclusive(stage, Claim::Open)),
+    ),
+    atomicity(
+        "exclusive-link",
+        "link has one winner",
+        "POSIX.1-2017 link(), EEXIST",
+        Run::Pair(|stage| exclusive(stage, Claim::Link)),
+    ),
+    atomicity(
+        "exclusive-folder",
+        "mkdir has one winner",
+        "POSIX.1-2017 mkdir(), EEXIST",
+        Run::Pair(|stage| exclusive(stage, Claim::Folder)),
+    ),
+    atomicity("rename-atomic", "rename is atomic", "POSIX.1-2017 rename()", Run::Pair(rename)),
     atomicity("unlink-open", "removed file stays open", "POSIX.1-2017 unlink()", Run::Pair(unlink_open)),
 ];
 
@@ -48,20 +66,15 @@ fn start_at_ns() -> u64 {
 /// Carries out an operation at each process at the same time.
 fn together(
     stage: &mut Stage<'_, '_>,
-    first: Operation,
-    second: Operation,
-) -> Checked<(Checked<Acted>, Checked<Acted>)> {
-    let stage_second = match stage.second.as_deref_mut() {
-        Some(actor) => actor,
-        None => return Err(CheckError::Precondition("there is no second process".to_owned())),
-    };
-    let stage_first: &mut Actor<'_> = stage.first;
-    Ok(thread::scope(|scope| {
-        let other = scope.spawn(move || stage_second.act("concurrent operation", second));
-        let own = stage_first.act("concurrent operation", first);
-        let gone = || Err(CheckError::Precondition("the thread of a process panicked".to_owned()));
-        (own, other.join().unwrap_or_else(|_| gone()))
-    }))
+    (first_call, first): (&'static str, Operation),
+    (second_call, second): (&'static str, Operation),
+) -> Checked<(Acted, Acted)> {
+    stage.first.begin(first)?;
+    stage.second()?.begin(second)?;
+    // Both end before either's error does.
+    let one = stage.first.end(first_call);
+    let two = stage.second()?.end(second_call)?;
+    Ok((one?, two))
 }
 
 fn append(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
@@ -72,9 +85,7 @@ fn append(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     stage.second()?.close(file)?;
     let start_at_ns = start_at_ns();
     let of = |writer| Operation::Append { name: name.clone(), writer, count: RECORDS, start_at_ns };
-    let (one, two) = together(stage, of(1), of(2))?;
-    one?;
-    two?;
+    together(stage, ("write(O_APPEND)", of(1)), ("write(O_APPEND)", of(2)))?;
     let expected: BTreeSet<Vec<u8>> = [1, 2]
         .into_iter()
         .flat_map(|writer| (0..RECORDS).map(move |number| record(writer, number)))
@@ -101,24 +112,33 @@ fn append(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     Ok(SemanticsFound::new(if is_whole { Yes } else { No }).with(detail))
 }
 
-fn exclusive(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
+fn exclusive(stage: &mut Stage<'_, '_>, by: Claim) -> Checked<SemanticsFound> {
     let (prefix, start_at_ns) = (stage.name(), start_at_ns());
-    let operation = Operation::CreateExclusive { prefix, count: NAMES, start_at_ns };
-    let (one, two) = together(stage, operation.clone(), operation)?;
-    let (one, two) = (one?, two?);
-    let wins =
-        |number: &u32| usize::from(one.created.contains(number)) + usize::from(two.created.contains(number));
-    let twice_count = (0..NAMES).filter(|number| wins(number) == 2).count();
-    let never_count = (0..NAMES).filter(|number| wins(number) == 0).count();
+    let operation = Operation::Claim { prefix, by, count: NAMES, start_at_ns };
+    let call = match by {
+        Claim::Open => "open(O_CREAT|O_EXCL)",
+        Claim::Link => "link",
+        Claim::Folder => "mkdir",
+    };
+    let (one, two) = together(stage, (call, operation.clone()), (call, operation))?;
+    let wins = |number: u32| {
+        let number = i64::from(number);
+        usize::from(one.values.contains(&number)) + usize::from(two.values.contains(&number))
+    };
+    let twice_count = (0..NAMES).filter(|number| wins(*number) == 2).count();
+    let never_count = (0..NAMES).filter(|number| wins(*number) == 0).count();
     let wrong = [&one.errors[..], &two.errors[..]]
         .concat()
         .into_iter()
         .find(|errno| *errno != Errno::EXIST.raw_os_error());
+    if let Some(errno) = wrong.filter(|_| never_count == NAMES as usize) {
+        return Err(Fault { call, errno: Errno::from_raw_os_error(errno) }.into());
+    }
     let detail = match wrong {
         _ if twice_count > 0 => format!("{twice_count} of {NAMES} names have two winners"),
         _ if never_count > 0 => format!("{never_count} of {NAMES} names have no winner"),
         Some(errno) => format!("one winner each, but the other gets {}", errno_name(errno)),
-        None => format!("{NAMES} names, {} to {}", one.created.len(), two.created.len()),
+        None => format!("{NAMES} names, {} to {}", one.values.len(), two.values.len()),
     };
     let is_right = twice_count == 0 && never_count == 0 && wrong.is_none();
     let found = SemanticsFound::new(if is_right { Yes } else { No }).with(detail);
@@ -132,8 +152,7 @@ fn rename(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     stage.first.close(opened)?;
     let replace = Operation::Replace { name: name.clone(), duration_ms: REPLACE_MS };
     let observe = Operation::Observe { name, duration_ms: REPLACE_MS };
-    let (observed, replaced) = together(stage, observe, replace)?;
-    let (observed, replaced) = (observed?, replaced?);
+    let (observed, replaced) = together(stage, ("open", observe), ("rename", replace))?;
     let mut detail = format!("{} renames, {} reads", replaced.number, observed.number);
     if observed.missing_count > 0 {
         detail.push_str(&format!(", name missing {}", observed.missing_count));
@@ -162,21 +181,24 @@ fn unlink_open(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     let opened = other.open_existing(&name, wait)?;
     other.close(opened)?;
     other.remove(&name)?;
-    let read = stage.first.attempt_read(file, 10)?;
-    let links = stage.first.links(file);
-    Ok(match (read, links) {
-        (Err(errno), _) => SemanticsFound {
-            errno: Some(errno.raw_os_error()),
-            ..SemanticsFound::new(No).with("the data can no longer be read")
-        },
-        (Ok(bytes), _) if bytes != b"still here" => SemanticsFound::new(No).with("the data read is another"),
-        (Ok(_), Ok(links)) => {
-            verdict(links == 0, "", &format!("readable, but the link count is {links} instead of 0"))
+    let text = match stage.first.attempt_read(file, 10)? {
+        Err(errno) => {
+            return Ok(with_errno(SemanticsFound::new(No).with("the data can no longer be read"), errno));
         }
-        (Ok(_), Err(CheckError::System { errno, .. })) => SemanticsFound {
-            errno: Some(errno.raw_os_error()),
-            ..SemanticsFound::new(No).with("readable, but fstat fails")
-        },
-        (Ok(_), Err(error)) => return Err(error),
+        Ok(bytes) if bytes != b"still here" => "the data read is another",
+        Ok(_) => "",
+    };
+    if !text.is_empty() {
+        return Ok(SemanticsFound::new(No).with(text));
+    }
+    let mut links = Ok(0);
+    let found = visible(wait, || {
+        links = stage.first.links(file)?;
+        Ok(links == Ok(0))
+    })?;
+    Ok(match (found.verdict, links) {
+        (No, Ok(links)) => found.with(format!("readable, but the link count is {links} instead of 0")),
+        (No, Err(errno)) => with_errno(found.with("readable, but fstat fails"), errno),
+        _ => found,
     })
 }

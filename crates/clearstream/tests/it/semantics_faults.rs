@@ -1,0 +1,213 @@
+//! `clearstream storage semantics` where system calls fail or lie, by strace's injection, and on mounts that show changes
+//! late or whose server has ended.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{
+    common::{alive, eventually, finish, program, run, signal},
+    semantics::{Mounted, disk, row, semantics, verdict},
+};
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The document of a run in which these calls of every process fail or lie.
+fn injected(faults: &[&str]) -> Value {
+    let folder = disk();
+    let mut command = Command::new("strace");
+    let calls: Vec<&str> = faults.iter().map(|fault| fault.split(':').next().unwrap()).collect();
+    command.args([
+        "-f",
+        "-qq",
+        "--seccomp-bpf",
+        "-o",
+        "/dev/null",
+        "-e",
+        &format!("trace={}", calls.join(",")),
+    ]);
+    command.args(faults.iter().flat_map(|fault| ["-e".to_owned(), format!("inject={fault}")]));
+    command.arg(program()).args(["storage", "semantics", "--wait", "100ms", "--json"]).arg(folder.path());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    finish(child, LIMIT).json()
+}
+
+/// A code that the standard does not have there is a deviation; one by which the manual page says that the file system
+/// lacks it is not.
+#[test]
+fn a_verdict_follows_from_the_error_code_of_the_kernel() {
+    let document = injected(&[
+        "linkat:error=EIO",
+        "symlinkat:error=EPERM",
+        "lseek:error=ENXIO",
+        "fallocate:error=EOPNOTSUPP",
+        "mknodat:error=EFAULT",
+        "fdatasync:error=EINVAL",
+        "fsync:error=EINVAL",
+        "flock:error=ENOLCK",
+        "copy_file_range:error=ESTALE",
+        "fsetxattr:error=ENOSPC",
+    ]);
+    for (check, expected, errno) in [
+        ("hard-link", "no", "EIO"),
+        ("symbolic-link", "not-supported", "EPERM"),
+        ("seek-hole", "no", "ENXIO"),
+        ("fallocate", "not-supported", "EOPNOTSUPP"),
+        ("fifo", "no", "EFAULT"),
+        ("fsync", "no", "EINVAL"),
+        ("fsync-directory", "not-supported", "EINVAL"),
+        ("flock-grant", "no", "ENOLCK"),
+        ("copy-range", "no", "ESTALE"),
+        ("xattr-user", "inconclusive", "ENOSPC"),
+    ] {
+        let row = row(&document, check, "one");
+        assert_eq!((&row["verdict"], &row["errno"]), (&expected.into(), &errno.into()), "{row:#}");
+    }
+    assert_eq!(verdict(&document, "fcntl-conflict", "one"), "yes");
+    let document = injected(&["pwrite64:error=ESPIPE"]);
+    for check in
+        ["read-after-write", "random-write", "seek-hole", "mmap-tail", "timestamps-write", "large-file"]
+    {
+        let row = row(&document, check, "one");
+        assert_eq!((&row["verdict"], &row["errno"]), (&"no".into(), &"ESPIPE".into()), "{row:#}");
+    }
+    assert_eq!(verdict(&document, "name-max", "one"), "yes");
+}
+
+/// Calls that report success and do nothing.
+#[test]
+fn what_a_call_only_pretends_is_found() {
+    let document = injected(&[
+        "flock:retval=0",
+        "fchmodat:retval=0",
+        "utimensat:retval=0",
+        "fallocate:retval=0",
+        "ftruncate:retval=0",
+        "fsetxattr:retval=0",
+    ]);
+    for (check, expected) in [
+        ("flock-grant", "yes"),
+        ("flock-conflict", "no"),
+        ("flock-shared", "no"),
+        // Whether it ends is not to be seen where it never is in the way.
+        ("flock-close", "inconclusive"),
+        ("flock-wait", "inconclusive"),
+        ("flock-upgrade", "inconclusive"),
+        ("fcntl-conflict", "yes"),
+        ("chmod", "no"),
+        ("timestamps-now-omit", "no"),
+        ("fallocate", "no"),
+        ("punch-hole", "no"),
+        ("truncate", "no"),
+        ("mmap-truncate", "no"),
+        ("timestamps-truncate", "no"),
+        ("xattr-user", "no"),
+    ] {
+        let row = row(&document, check, "one");
+        assert_eq!(row["verdict"], expected, "{row:#}");
+    }
+    let bound = row(&document, "timestamps-truncate", "one");
+    assert_eq!(
+        (&bound["stale_ns"], &document["wait_ns"]),
+        (&100_000_000.into(), &100_000_000.into()),
+        "{bound:#}"
+    );
+    assert!(bound["detail"].as_str().unwrap().ends_with("not within 100 ms"), "{bound:#}");
+}
+
+/// A process with several threads has locks of a thread on some file systems.
+#[test]
+fn operations_are_those_of_a_process_with_one_thread() {
+    let folder = disk();
+    let name = ".clearstream-semantics-0123456789abcdef";
+    fs::create_dir(folder.path().join(name)).unwrap();
+    let mut command = Command::new(program());
+    command.args(["storage", "operations"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    let directory = folder.path().to_str().unwrap();
+    for operation in [
+        serde_json::json!({"enter": {"directory": directory, "folder": name}}),
+        serde_json::json!({"open": {"name": "file"}}),
+    ] {
+        writeln!(input, "{operation}").unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let acted: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(acted["errno"], Value::Null, "{acted}");
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    assert!(status.lines().any(|line| line.split_whitespace().eq(["Threads:", "1"])), "{status}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+/// sshfs without a cache of its own, started without ssh, and the kernel's for these seconds.
+fn sshfs(folder: &Path, data: &str, seconds: &str) -> Mounted {
+    let server = folder.join("server");
+    fs::write(&server, "#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n").unwrap();
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
+    let options = format!(
+        "ssh_command={},dir_cache=no,attr_timeout={seconds},entry_timeout={seconds},negative_timeout={seconds}",
+        server.display()
+    );
+    Mounted::new(folder, "projected", Command::new("sshfs").args(["-o", &options, &format!("server:{data}")]))
+}
+
+/// The kernel keeps attributes of a FUSE file system as long as that says (fuse(8), attr_timeout).
+#[test]
+fn root_a_change_that_comes_within_the_bound_is_late_and_has_its_time() {
+    let folder = disk();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let data = data.to_str().unwrap();
+    let projected = sshfs(folder.path(), data, "0.1");
+    let document = semantics(&[projected.path(), "--peer", data, "--wait", "1s"]);
+    for check in ["size", "mode", "create"] {
+        let row = row(&document, check, "from-peer");
+        assert_eq!(row["verdict"], "late", "{row:#}");
+        let stale = row["stale_ns"].as_u64().unwrap();
+        assert!((2_000_000..1_500_000_000).contains(&stale), "{row:#}");
+        assert_eq!(verdict(&document, check, "to-peer"), "yes", "{check}");
+    }
+    assert_eq!(verdict(&document, "flock-conflict", "two"), "no");
+}
+
+/// The most usual state of a broken mount.
+#[test]
+fn root_a_mount_whose_server_has_ended_is_named_as_that() {
+    let folder = disk();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let projected = sshfs(folder.path(), data.to_str().unwrap(), "1");
+    let servers = || -> Vec<u32> {
+        let ids = fs::read_dir("/proc").unwrap().flatten();
+        let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        ids.filter(|id| {
+            let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let arguments: Vec<_> = command.split(|byte| *byte == 0).collect();
+            arguments[0].ends_with(b"sshfs") && arguments.contains(&projected.path().as_bytes())
+        })
+        .collect()
+    };
+    let found = servers();
+    assert_eq!(found.len(), 1, "{found:?}");
+    signal(found[0], "KILL");
+    eventually(LIMIT, "the server is gone", || !alive(found[0]));
+    let sentence = ["cannot open the directory", "not connected", "the FUSE server of this mount has ended"];
+    for verb in ["semantics", "stream", "metadata"] {
+        run(&["storage", verb, projected.path()]).refused(7, &sentence);
+    }
+    let data = data.to_str().unwrap();
+    let peer = format!("localhost:{}", projected.path());
+    run(&["storage", "semantics", data, "--peer", projected.path()]).refused(7, &sentence);
+    run(&["storage", "semantics", data, "--peer", &peer, "--wait", "50ms"])
+        .refused(2, &["not connected", "the FUSE server of this mount has ended"]);
+}

@@ -1,0 +1,104 @@
+//! Names that a directory can have.
+
+use std::{collections::BTreeSet, ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
+use clearstream_schema::semantics::{
+    SemanticsArea, SemanticsFound,
+    SemanticsVerdict::{No, Yes},
+};
+use rustix::{
+    fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, openat, unlinkat},
+    io::Errno,
+};
+
+use super::{Check, Result, create, found, right};
+use crate::semantics::{
+    checks::{Run, check, with_errno},
+    faults::At as _,
+    folder::Folder,
+};
+
+const fn names(
+    name: &'static str,
+    title: &'static str,
+    standard: &'static str,
+    run: fn(&Folder) -> Result<SemanticsFound>,
+) -> Check {
+    check(SemanticsArea::Features, name, title, standard, Run::Alone(run))
+}
+
+const FILENAME: &str = "POSIX.1-2017 3.170 Filename";
+
+pub(super) const CHECKS: &[Check] = &[
+    names("name-max", "longest name", "POSIX.1-2017 NAME_MAX", name_max),
+    names("case-sensitive", "names differ by case", FILENAME, case_sensitive),
+    names("name-bytes", "any bytes in a name", FILENAME, name_bytes),
+];
+
+fn name_max(folder: &Folder) -> Result<SemanticsFound> {
+    let limit = usize::try_from(fstatvfs(folder.descriptor()).at("fstatvfs")?.f_namemax).unwrap_or(0);
+    let limit = limit.clamp(1, 4096);
+    let made = |length: usize| folder.open(&"n".repeat(length), OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
+    if let Err(errno) = made(limit) {
+        let text = format!("statvfs reports {limit} bytes, but such a name fails");
+        return Ok(with_errno(SemanticsFound::new(No).with(text), errno));
+    }
+    match made(limit + 1) {
+        Err(Errno::NAMETOOLONG) => found(Yes, format!("{limit} bytes")),
+        Err(errno) => {
+            let text = format!("{} bytes fail, but not with ENAMETOOLONG", limit + 1);
+            Ok(with_errno(SemanticsFound::new(No).with(text), errno))
+        }
+        Ok(_) => found(No, format!("statvfs reports {limit} bytes, but a longer name succeeds")),
+    }
+}
+
+fn case_sensitive(folder: &Folder) -> Result<SemanticsFound> {
+    drop(create(folder, "case-sensitive")?);
+    match folder.open("CASE-SENSITIVE", OFlags::RDWR | OFlags::CREATE | OFlags::EXCL) {
+        Ok(_) => Ok(SemanticsFound::new(Yes)),
+        Err(Errno::EXIST) => found(No, "names that differ in case are one"),
+        Err(errno) => Err(errno).at("open(O_CREAT|O_EXCL)"),
+    }
+}
+
+/// Blanks, what other systems reserve, a newline, two ways to write a letter of Unicode, and Latin-1, which is no UTF-8:
+/// each is another name, and is listed as it was made.
+fn name_bytes(folder: &Folder) -> Result<SemanticsFound> {
+    const NAMES: [&[u8]; 10] = [
+        b" blank at both ends ",
+        b"trailing dot.",
+        b"a:b*c?d\"e<f>g|h",
+        b"back\\slash",
+        b"new\nline",
+        "\u{e4}".as_bytes(),
+        "a\u{308}".as_bytes(),
+        b"latin-1 \xe4\xf6\xfc",
+        b"\x01\x1b\x7f",
+        b"aux",
+    ];
+    let inner = folder.create_inner("name-bytes", Mode::from_raw_mode(0o700)).at("mkdir")?;
+    let mut wrong = Vec::new();
+    let shown = |name: &[u8]| format!("{:?}", OsStr::from_bytes(name));
+    for name in NAMES {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        if let Err(errno) = openat(inner.descriptor(), name, flags, Mode::from_raw_mode(0o600)) {
+            let errno = clearstream_sys::errno::name(errno.raw_os_error());
+            wrong.push(format!("{} fails with {errno}", shown(name)));
+        }
+    }
+    let mut listed = BTreeSet::new();
+    for entry in Dir::read_from(inner.descriptor()).at("opendir")? {
+        listed.insert(entry.at("readdir")?.file_name().to_bytes().to_vec());
+    }
+    if wrong.is_empty() {
+        let lost = NAMES.iter().filter(|name| !listed.contains(**name));
+        wrong.extend(lost.map(|name| format!("{} is not listed", shown(name))));
+    }
+    for name in &listed {
+        if name != b"." && name != b".." {
+            let _ = unlinkat(inner.descriptor(), name.as_slice(), AtFlags::empty());
+        }
+    }
+    right(wrong.is_empty(), wrong.join("; "))
+}
