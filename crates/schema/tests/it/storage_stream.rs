@@ -1,6 +1,8 @@
 //! Tests of `storage/stream`.
 
-use clearstream_schema::storage::{StreamConfig, StreamPhase, StreamPoint, StreamSummary, stream_statistics};
+use clearstream_schema::storage::{
+    StorageClock, StreamConfig, StreamPhase, StreamPoint, StreamSummary, stream_statistics,
+};
 
 fn point(iteration: u32, phase: StreamPhase, bandwidth_bps: f64) -> StreamPoint {
     StreamPoint {
@@ -8,6 +10,8 @@ fn point(iteration: u32, phase: StreamPhase, bandwidth_bps: f64) -> StreamPoint 
         phase,
         bytes: 1000,
         operation_count: 10,
+        clock: StorageClock::default(),
+        stonewall: None,
         total_ns: 1_000_000,
         bandwidth_bps,
         operations_per_second: 10_000.0,
@@ -21,6 +25,7 @@ fn declared_metrics_are_those_of_the_outcome() {
     let points = vec![point(0, StreamPhase::Write, 8e9), point(0, StreamPhase::Read, 16e9)];
     let summary = StreamSummary {
         requested: StreamConfig::default(),
+        failure: None,
         complete: true,
         host: None,
         file_system: "ext4 on /dev/vda".to_owned(),
