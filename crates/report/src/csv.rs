@@ -111,6 +111,7 @@ fn metrics(trial: &TrialDocument) -> impl Iterator<Item = (String, String)> {
     own.map(|metric| {
         let unit = match metric.unit {
             Unit::BitsPerSecond => "bps",
+            Unit::BytesPerSecond => "bytes_per_second",
             Unit::Nanoseconds => "ns",
             Unit::Bytes => "bytes",
             Unit::Ratio => "ratio",

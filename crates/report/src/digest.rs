@@ -2,7 +2,7 @@
 //! tables need are kept, so that thousands of trials fit into little memory.
 
 use core::net::IpAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clearstream_record::Reader;
 use clearstream_schema::{
@@ -28,11 +28,12 @@ use crate::{
     figures::{Palette, gateways, throughput, window::path_interfaces},
     flow_trial::{FlowTrial, most_named},
     link,
-    measured::{Factors, Measured},
+    measured::{Factors, Measured, MetricName, TrialFacts},
     notices::Notices,
     series::{self, Series},
     settings::{ExperimentSettings, Settings},
     shortfall::Shortfall,
+    storage::StorageFacts,
 };
 
 /// A trial with gateways.
@@ -79,6 +80,8 @@ pub(crate) struct ExperimentDigest {
     pub(crate) semantics: Vec<SemanticsTrial>,
     /// Every measured trial by its metrics, also those of the parts above.
     pub(crate) measured: Measured,
+    /// Hosts whose calls were measured, of workloads that measure storage.
+    pub(crate) clients: BTreeSet<String>,
     /// Settings of workloads other than flows.
     pub(crate) settings: ExperimentSettings,
     /// Options that all cells have, as the lab and the mode of the run left them.
@@ -200,6 +203,7 @@ impl ExperimentDigest {
             pairs: Vec::new(),
             semantics: Vec::new(),
             measured: Measured::default(),
+            clients: BTreeSet::new(),
             series: Vec::new(),
             server_address: None,
             path_interfaces: [None, None],
@@ -214,6 +218,14 @@ impl ExperimentDigest {
             self.spec.figure(),
             Figure::Curve | Figure::Overhead | Figure::Bars | Figure::Matrix | Figure::Table
         )
+    }
+
+    /// The metrics that the study names, the headline where it names none; those that trials have.
+    pub(crate) fn drawn_metrics(&self) -> Vec<&MetricName> {
+        match self.spec.metrics() {
+            [] => self.measured.metric(None).into_iter().collect(),
+            names => names.iter().filter_map(|name| self.measured.metric(Some(name))).collect(),
+        }
     }
 
     /// Section that has the workload's own figure of this name; its section, where
@@ -406,13 +418,24 @@ impl Digest {
             let reduced = SemanticsTrial { cell: trial.cell, factors: Factors::clone(&factors), found };
             self.experiment(&trial.experiment).semantics.push(reduced);
         }
+        let storage = StorageFacts::of(outcome, trial.trial)?;
+        let storage = storage.unwrap_or_default();
+        let unnamed = self.client().name.clone();
         let experiment = self.experiment(&trial.experiment);
+        experiment
+            .clients
+            .extend(storage.clients.into_iter().map(|name| name.unwrap_or_else(|| unnamed.clone())));
         // Those of flows have a table of their own, by sender and receiver.
         if !is_flow {
             experiment.settings.add(&outcome.settings);
         }
-        let keeps_series = experiment.keeps_series;
-        experiment.measured.add((trial.cell, &factors), outcome, discard, keeps_series);
+        let facts = TrialFacts {
+            repetition: trial.repetition,
+            discard,
+            cached: storage.cached,
+            keep_series: experiment.keeps_series,
+        };
+        experiment.measured.add((trial.cell, &factors), outcome, facts);
         Ok(())
     }
 
@@ -438,7 +461,7 @@ impl Digest {
 }
 
 /// A workload's own document, when the outcome has one of this format.
-fn detail<T: DeserializeOwned>(
+pub(crate) fn detail<T: DeserializeOwned>(
     outcome: &Outcome,
     schema: &'static str,
     trial: u32,
@@ -475,5 +498,7 @@ fn unknown_experiment(name: &str) -> Experiment {
         quick: None,
         full: None,
         published: Vec::new(),
+        published_table: Vec::new(),
+        relation: None,
     }
 }

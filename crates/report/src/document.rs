@@ -4,7 +4,7 @@
 use clearstream_schema::{
     host::HostReport,
     human,
-    lab::{LabLink, LabSwitch},
+    lab::{LabFile, LabLink, LabSwitch},
     study::Figure as Kind,
 };
 use serde::Serialize;
@@ -20,6 +20,7 @@ use crate::{
     format::{bytes, join, level_of, rate, time},
     link, machines,
     settings::{self, SettingRow},
+    storage,
     summary::{self, Headline},
 };
 
@@ -81,7 +82,11 @@ impl Document {
     pub(crate) fn of(digest: &Digest) -> Self {
         let run = &digest.run;
         let (client, server) = (&digest.client().name, &digest.server().name);
+        let clients = storage::clients(digest);
         let ends = match run.hosts.len() {
+            _ if clients.is_some() => {
+                format!("measured on {}", storage::hosts(clients.into_iter().flatten()))
+            }
             0..=2 if client == server => client.clone(),
             0..=2 => format!("{client} to {server}"),
             _ => human::few(run.hosts.iter().map(|host| &host.name)),
@@ -125,12 +130,18 @@ fn findings(digest: &Digest, sections: &[Section]) -> Vec<Finding> {
         .collect();
     let mut all: Vec<Finding> = sections
         .iter()
-        .filter_map(|section| {
-            let figure = section.figures.first()?;
-            Some(Finding {
+        .filter_map(|section| Some((section, section.figures.first()?)))
+        .flat_map(|(section, figure)| {
+            let own = digest.experiments.iter().find(|experiment| section_id(experiment) == section.id);
+            // A relation has a sentence of each metric, and each of them is a finding.
+            let texts = match own.map(metric::sentences).filter(|texts| !texts.is_empty()) {
+                Some(texts) => texts,
+                None => vec![figure.finding.clone()],
+            };
+            texts.into_iter().map(|text| Finding {
                 figure: figure.id.clone(),
                 title: section.title.clone(),
-                text: figure.finding.clone(),
+                text,
                 short: short.contains(&section.id),
             })
         })
@@ -146,7 +157,7 @@ pub(crate) fn section_id(experiment: &ExperimentDigest) -> String {
 fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
     // What was measured is drawn, also where the record lacks what the study names.
     let mut figures = if experiment.is_drawn_by_metric() { Vec::new() } else { own(digest, experiment) };
-    if figures.is_empty() || experiment.spec.metric.is_some() {
+    if figures.is_empty() || experiment.spec.metric.is_some() || experiment.spec.relation.is_some() {
         let mut others = metric::figures(digest, experiment);
         // A workload's own figure may be of the same metric.
         others.retain(|other| figures.iter().all(|figure| figure.id != other.id));
@@ -155,8 +166,8 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
     if figures.is_empty() {
         figures = own(digest, experiment);
     }
-    let named = experiment.spec.metric.as_deref();
-    let lacks = named.filter(|name| experiment.measured.metric(Some(name)).is_none());
+    let mut named = experiment.spec.metrics().iter();
+    let lacks = named.find(|name| experiment.measured.metric(Some(name)).is_none());
     let lacks = lacks.map(|name| format!("No trial of this experiment has the metric {name}."));
     if let Some(first) = figures.first_mut() {
         first.notes.extend(lacks.clone());
@@ -172,7 +183,7 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
     Section {
         id: section_id(experiment),
         title: experiment.spec.title.clone(),
-        about: format!("Measured over {}.", link::path(digest, experiment)),
+        about: format!("Measured {}.", link::path(digest, experiment).phrase()),
         figures,
         absent,
     }
@@ -268,9 +279,30 @@ fn provenance(digest: &Digest) -> Vec<Fact> {
             ),
         ));
     }
-    let hosts = run.hosts.iter().map(|host| fact(&sentence_case(&host.role), host_text(&host.report)));
-    facts.extend(hosts);
+    let clients = storage::clients(digest);
+    if let Some(clients) = &clients {
+        facts.push(fact("Measured on", storage::hosts(clients.iter().copied())));
+    }
+    facts.extend(
+        run.lab.iter().flat_map(services).map(|(name, hosts)| fact(&format!("Service {name}"), hosts)),
+    );
+    // Client and server are those of paths: what measures storage is named above.
+    let role = |role: &str| if clients.is_some() { "Host".to_owned() } else { sentence_case(role) };
+    facts.extend(run.hosts.iter().map(|host| fact(&role(&host.role), host_text(&host.report))));
     facts
+}
+
+/// Programs that a lab runs, each with its hosts.
+fn services(lab: &LabFile) -> Vec<(&str, String)> {
+    let mut all: Vec<(&str, Vec<&String>)> = Vec::new();
+    for (host, service) in lab.hosts.iter().flat_map(|host| host.services.iter().map(move |one| (host, one)))
+    {
+        match all.iter_mut().find(|(name, _)| *name == service.name) {
+            Some((_, hosts)) => hosts.push(&host.name),
+            None => all.push((&service.name, vec![&host.name])),
+        }
+    }
+    all.into_iter().map(|(name, hosts)| (name, storage::hosts(hosts))).collect()
 }
 
 fn link_text(link: &LabLink) -> String {

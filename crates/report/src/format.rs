@@ -87,10 +87,20 @@ pub(crate) fn level_of(factor: &str, value: &Value) -> String {
         "window" | "send-buffer" | "receive-buffer" | "transfer" => {
             window_bytes(value).map_or(text, |n| bytes(n as f64))
         }
+        "tasks" => text.parse().map_or(text.clone(), |n: usize| count(n, "task")),
         "sender-cores" => format!("sender core {text}"),
         "receiver-cores" => format!("receiver core {text}"),
         "hosts" => host_range(&text),
         other => format!("{other} {text}"),
+    }
+}
+
+/// Names of hosts: numbered ones in short, others one by one.
+pub(crate) fn hosts(names: &[&str]) -> String {
+    let list = names.join(",");
+    match host_range(&list) {
+        short if short != list => short,
+        _ => join(names),
     }
 }
 

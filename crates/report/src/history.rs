@@ -163,16 +163,18 @@ fn measured(experiment: &ExperimentDigest) -> Vec<(String, String, Unit, Vec<f64
             if cell.trials.iter().any(|trial| trial.discard) { "goodput-discard" } else { "goodput" };
         all.push((key(&cell.factors, metric), cell.label(&varying), Unit::BitsPerSecond, cell.values()));
     }
-    let named = experiment.spec.metric.as_deref();
-    let drawn = experiment.measured.metric(named);
-    // Cells of flows are above, by their goodput.
-    let Some(metric) = drawn.filter(|metric| all.is_empty() || metric.name != "goodput") else { return all };
-    for cell in experiment.measured.cells() {
-        let levels: Vec<String> =
-            cell.factors.iter().map(|(name, value)| crate::format::level_of(name, value)).collect();
-        let label = format!("{} {}", metric.name.replace('-', " "), levels.join(", "));
-        let values = experiment.measured.values(cell, metric);
-        all.push((key(&cell.factors, &metric.name), label.trim().to_owned(), metric.unit, values));
+    for metric in experiment.drawn_metrics() {
+        // Cells of flows are above, by their goodput.
+        if !experiment.cells.is_empty() && metric.name == "goodput" {
+            continue;
+        }
+        for cell in experiment.measured.cells() {
+            let levels: Vec<String> =
+                cell.factors.iter().map(|(name, value)| crate::format::level_of(name, value)).collect();
+            let label = format!("{} {}", metric.name.replace('-', " "), levels.join(", "));
+            let values = experiment.measured.values(cell, metric);
+            all.push((key(&cell.factors, &metric.name), label.trim().to_owned(), metric.unit, values));
+        }
     }
     all
 }

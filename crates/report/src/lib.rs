@@ -27,6 +27,7 @@ mod page;
 mod series;
 mod settings;
 mod shortfall;
+mod storage;
 mod summary;
 mod svg;
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! Path of a run's packets: over which link of a lab, over the loopback
 //! of one machine, or between machines.
 
-use core::net::{IpAddr, SocketAddr};
+use core::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
 
 use clearstream_schema::lab::{LabFile, LabLink};
+use serde::{Serialize, Serializer};
 
 use crate::{
     digest::{Digest, ExperimentDigest},
     format::{rate, time},
-    machines,
+    machines, storage,
 };
 
 /// The address in `10.0.0.2:5001` or `[fd00::2]:5001`.
@@ -36,8 +40,47 @@ pub(crate) fn of<'a>(lab: &'a LabFile, experiment: &ExperimentDigest) -> Option<
     }
 }
 
-/// Path of an experiment's packets, in short.
-pub(crate) fn path(digest: &Digest, experiment: &ExperimentDigest) -> String {
+/// Where an experiment was measured; in a card its name alone.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Place {
+    /// `over` a path, `on` hosts.
+    preposition: &'static str,
+    name: String,
+}
+
+impl Place {
+    /// `over loopback of dtn1`, `on compute-4`.
+    pub(crate) fn phrase(&self) -> String {
+        format!("{} {}", self.preposition, self.name)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name)
+    }
+}
+
+/// Path of an experiment's packets, in short; of storage the hosts whose calls were measured.
+pub(crate) fn path(digest: &Digest, experiment: &ExperimentDigest) -> Place {
+    if experiment.clients.is_empty() {
+        return Place { preposition: "over", name: between_ends(digest, experiment) };
+    }
+    let hosts = storage::hosts(&experiment.clients);
+    let name = match &digest.run.lab {
+        Some(lab) => format!("{hosts} in lab {}", lab.name),
+        None => hosts,
+    };
+    Place { preposition: "on", name }
+}
+
+fn between_ends(digest: &Digest, experiment: &ExperimentDigest) -> String {
     match &digest.run.lab {
         Some(lab) => match of(lab, experiment) {
             Some(link) => format!("lab link {}", described(link, experiment)),
@@ -83,7 +126,7 @@ fn described(link: &LabLink, experiment: &ExperimentDigest) -> String {
 
 /// Suffix of the title of a run that crossed no network.
 pub(crate) fn title_suffix(digest: &Digest) -> &'static str {
-    suffix_of(digest.run.lab.as_ref().map(|lab| lab.name.as_str()), machines::of(digest).len() < 2)
+    suffix_of(digest.run.lab.as_ref().map(|lab| lab.name.as_str()), is_one_machine(digest))
 }
 
 /// As [`title_suffix`], of a lab's name and whether all hosts are one machine.
@@ -95,10 +138,15 @@ pub(crate) fn suffix_of(lab: Option<&str>, one_machine: bool) -> &'static str {
     }
 }
 
+/// Both ends of all paths; a client of storage is no end of one.
+fn is_one_machine(digest: &Digest) -> bool {
+    storage::clients(digest).is_none() && machines::of(digest).len() < 2
+}
+
 /// The band of a run that crossed no network; nothing where two machines took part.
 pub(crate) fn band(digest: &Digest) -> Option<String> {
     let lab = digest.run.lab.as_ref().map(|lab| lab.name.as_str());
-    let one_machine = (machines::of(digest).len() < 2).then_some(digest.server().name.as_str());
+    let one_machine = is_one_machine(digest).then_some(digest.server().name.as_str());
     band_of(lab, one_machine, digest.run.hosts.len())
 }
 

@@ -10,6 +10,7 @@ use crate::{
     figures::staircase,
     format::{bytes, join},
     machine::{self, Marks},
+    storage,
 };
 
 /// Hosts that share the cores of one machine, in the order of the record.
@@ -46,8 +47,10 @@ impl Machine<'_> {
     }
 
     /// Roles of its hosts in the run.
-    fn role(&self, host_count: usize) -> String {
+    fn role(&self, host_count: usize, has_ends: bool) -> String {
         match self.hosts.len() {
+            1 if !has_ends => "host".to_owned(),
+            2 if !has_ends => "2 hosts, one machine".to_owned(),
             1 => self.hosts[0].role.clone(),
             2 if host_count == 2 => "both ends, one machine".to_owned(),
             count => format!("{count} hosts, one machine"),
@@ -79,9 +82,14 @@ pub(crate) fn section(digest: &Digest) -> Section {
     // A lab's links are virtual: nothing that was measured there crossed a slot.
     let over_slots = digest.run.lab.is_none();
     let best = best_goodput(digest).filter(|_| over_slots);
+    let of_storage = storage::clients(digest).is_some();
     let mut figures = Vec::new();
     for (place, machine) in machines.iter().enumerate() {
         figures.push(picture(digest, machine, host_count));
+        // Calls on files cross no slot that is known here.
+        if of_storage {
+            continue;
+        }
         let same = |other: &Machine<'_>| staircase::same_stairs(machine.report(), other.report());
         if machines[..place].iter().any(same) {
             continue;
@@ -104,6 +112,7 @@ pub(crate) fn section(digest: &Digest) -> Section {
         id: "section-hosts".to_owned(),
         title: "The hosts".to_owned(),
         about: match (slots, over_slots) {
+            _ if of_storage => String::new(),
             (true, true) => String::new(),
             (true, false) => "The lab's links are virtual: no packet of this run crossed a PCIe slot, so the stairs below show the capacity of the slots, not a measurement.".to_owned(),
             (false, _) => format!(
@@ -125,7 +134,8 @@ fn best_goodput(digest: &Digest) -> Option<f64> {
 fn picture(digest: &Digest, machine: &Machine<'_>, host_count: usize) -> Figure {
     let (host, marks) = (machine.report(), Marks { interrupt_core: machine.interrupt_core(digest) });
     let id = identifier(&["host", &machine.key(digest)]);
-    let title = format!("{} ({})", machine.name(), machine.role(host_count));
+    let title =
+        format!("{} ({})", machine.name(), machine.role(host_count, storage::clients(digest).is_none()));
     let finding = machine::description(host);
     let notes = host.cpu_model.iter().map(|model| format!("Processor: {model}.")).collect();
     Figure {

@@ -1,5 +1,7 @@
 //! Markdown (GitHub's dialect): the same findings and tables without drawings.
 
+use clearstream_schema::human;
+
 use crate::{
     document::{Document, Section},
     figure::{Figure, Table, published_text},
@@ -24,7 +26,7 @@ pub(crate) fn render(document: &Document) -> String {
             text(&headline.detail)
         ));
         if let Some(path) = &headline.path {
-            out.push_str(&format!(" Over {}.", text(path)));
+            out.push_str(&format!(" {}.", text(&human::sentence_case(&path.phrase()))));
         }
         if let Some(published) = &headline.published {
             out.push_str(&format!(" *{}*", text(published)));

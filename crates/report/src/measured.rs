@@ -1,7 +1,10 @@
 //! Trials of any workload as (factor, metric, series): what every figure of a
 //! metric is drawn of, whichever workload measured it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use clearstream_schema::outcome::{Better, Metric, Outcome, Series, Unit};
 use serde_json::Value;
@@ -32,13 +35,26 @@ pub(crate) struct MeasuredCell {
     pub(crate) factors: Factors,
     /// The receiver discarded in the kernel: its figures are labelled so.
     pub(crate) discard: bool,
+    /// Metrics that in some trial may have come from a client's cache.
+    cached: BTreeSet<String>,
     pub(crate) trials: Vec<MeasuredTrial>,
+}
+
+/// Facts of a trial beside its metrics.
+#[derive(Debug, Default)]
+pub(crate) struct TrialFacts {
+    pub(crate) repetition: u32,
+    pub(crate) discard: bool,
+    /// Metrics that may have come from a client's cache.
+    pub(crate) cached: Vec<String>,
+    pub(crate) keep_series: bool,
 }
 
 /// A trial, reduced to its numbers.
 #[derive(Debug)]
 pub(crate) struct MeasuredTrial {
     pub(crate) complete: bool,
+    pub(crate) repetition: u32,
     /// By the places of [`Measured::metrics`], NaN where it has none: thousands of trials have
     /// no names of their own.
     values: Box<[f64]>,
@@ -48,13 +64,7 @@ pub(crate) struct MeasuredTrial {
 
 impl Measured {
     /// Adds a trial; nothing of one without metrics.
-    pub(crate) fn add(
-        &mut self,
-        (cell, factors): (u32, &Factors),
-        outcome: &Outcome,
-        discard: bool,
-        keep_series: bool,
-    ) {
+    pub(crate) fn add(&mut self, (cell, factors): (u32, &Factors), outcome: &Outcome, facts: TrialFacts) {
         if outcome.metrics.is_empty() {
             return;
         }
@@ -62,14 +72,16 @@ impl Measured {
             outcome.metrics.iter().map(|metric| (self.place(metric), metric.value)).collect();
         let mut values = vec![f64::NAN; self.metrics.len()];
         placed.into_iter().for_each(|(place, value)| values[place] = value);
-        let series = if keep_series { outcome.series.clone() } else { Vec::new() };
+        let series = if facts.keep_series { outcome.series.clone() } else { Vec::new() };
         let cell = self
             .cells
             .entry(cell)
             .or_insert_with(|| MeasuredCell { factors: Arc::clone(factors), ..MeasuredCell::default() });
-        cell.discard |= discard;
+        cell.discard |= facts.discard;
+        cell.cached.extend(facts.cached);
         cell.trials.push(MeasuredTrial {
             complete: outcome.complete,
+            repetition: facts.repetition,
             values: values.into_boxed_slice(),
             series,
         });
@@ -81,10 +93,15 @@ impl Measured {
         cells: impl Iterator<Item = (&'a MeasuredCell, Vec<f64>)>,
     ) -> Self {
         let computed = |(cell, values): (&MeasuredCell, Vec<f64>)| {
-            let trial =
-                |value| MeasuredTrial { complete: true, values: Box::new([value]), series: Vec::new() };
-            let trials = values.into_iter().map(trial).collect();
-            MeasuredCell { factors: Arc::clone(&cell.factors), discard: cell.discard, trials }
+            let trial = |(repetition, value)| MeasuredTrial {
+                complete: true,
+                repetition,
+                values: Box::new([value]),
+                series: Vec::new(),
+            };
+            let trials = (0..).zip(values).map(trial).collect();
+            let (factors, cached) = (Arc::clone(&cell.factors), cell.cached.clone());
+            MeasuredCell { factors, discard: cell.discard, cached, trials }
         };
         Self { metrics: vec![metric], cells: (0..).zip(cells.map(computed)).collect() }
     }
@@ -125,6 +142,16 @@ impl Measured {
         cell.counted().filter_map(value).collect()
     }
 
+    /// As [`Self::values`], by repetition: what is compared in pairs.
+    pub(crate) fn by_repetition(&self, cell: &MeasuredCell, metric: &MetricName) -> BTreeMap<u32, f64> {
+        let place = self.metrics.iter().position(|known| known == metric);
+        let value = |trial: &MeasuredTrial| {
+            let value = trial.values.get(place?).copied().filter(|value| !value.is_nan())?;
+            Some((trial.repetition, value))
+        };
+        cell.counted().filter_map(value).collect()
+    }
+
     /// A trial per point of the metric's series, whose axis becomes a factor: what a
     /// curve is drawn of where one trial measures all sizes.
     pub(crate) fn over_series(&self, metric: &MetricName) -> Self {
@@ -150,10 +177,19 @@ impl Measured {
                     let point = expanded.cells.entry(place).or_insert_with(|| {
                         let mut factors = BTreeMap::clone(&cell.factors);
                         factors.insert(series.x.name.clone(), level(series.x.unit, *x));
-                        MeasuredCell { factors: Arc::new(factors), discard: cell.discard, trials: Vec::new() }
+                        MeasuredCell {
+                            factors: Arc::new(factors),
+                            discard: cell.discard,
+                            cached: cell.cached.clone(),
+                            trials: Vec::new(),
+                        }
                     });
-                    let values = Box::new([*y]);
-                    point.trials.push(MeasuredTrial { complete: trial.complete, values, series: Vec::new() });
+                    point.trials.push(MeasuredTrial {
+                        complete: trial.complete,
+                        repetition: trial.repetition,
+                        values: Box::new([*y]),
+                        series: Vec::new(),
+                    });
                 }
             }
         }
@@ -168,6 +204,11 @@ impl MeasuredTrial {
 }
 
 impl MeasuredCell {
+    /// Whether values of this metric may have come from a client's cache.
+    pub(crate) fn is_cached(&self, metric: &MetricName) -> bool {
+        self.cached.contains(&metric.name)
+    }
+
     /// Complete trials; all of them when none is complete.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &MeasuredTrial> {
         let any = self.trials.iter().any(|trial| trial.complete);
@@ -207,7 +248,8 @@ mod tests {
     fn points_over_a_measured_share_are_joined_in_order() {
         let mut measured = Measured::default();
         for points in [[(0.1, 9e9), (0.7, 5e9)], [(0.2, 8e9), (0.8, 4e9)]] {
-            measured.add((0, &Factors::default()), &outcome(&points), false, true);
+            let facts = TrialFacts { keep_series: true, ..TrialFacts::default() };
+            measured.add((0, &Factors::default()), &outcome(&points), facts);
         }
         let metric = measured.metric(None).unwrap().clone();
         let expanded = measured.over_series(&metric);

@@ -33,20 +33,23 @@ pub(crate) struct Headline {
     /// Published value.
     pub(crate) published: Option<String>,
     /// Link or hosts that it was measured over; absent where the whole page is about one path.
-    pub(crate) path: Option<String>,
+    pub(crate) path: Option<link::Place>,
     /// It may be read as a result; false for an effect that is within chance.
     pub(crate) proven: bool,
     /// Figure that shows it.
     pub(crate) figure: String,
 }
 
-/// The first three of: plateau below the model, slowest pair of hosts, failing gateway, file semantics, gateways against one, single flow,
+/// The first three of: two relations that the study declares, plateau below the model, slowest pair of hosts, failing gateway, file semantics, gateways against one, single flow,
 /// window model, interrupt core, more flows, round trip. An effect that is not proven comes after
 /// these and is called so; then the best cell of each experiment that is drawn by a metric.
 pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
     let short = window(digest).filter(|_| digest.experiments.iter().any(|e| e.shortfall.is_some()));
     let model = if short.is_some() { None } else { window(digest) };
-    let mut all: Vec<Headline> = [
+    let relations =
+        digest.experiments.iter().filter_map(|experiment| metric::relation_headline(digest, experiment));
+    let mut all: Vec<Headline> = relations.take(HEADLINES - 1).collect();
+    let own = [
         short,
         pairs::headline(digest),
         failing_gateway(digest),
@@ -57,10 +60,8 @@ pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
         interrupt_core(digest),
         more_flows(digest),
         round_trip(digest),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    ];
+    all.extend(own.into_iter().flatten());
     all.sort_by_key(|headline| !headline.proven);
     let by_metric = digest.experiments.iter().filter(|experiment| experiment.is_drawn_by_metric());
     all.extend(by_metric.filter_map(|experiment| metric::headline(digest, experiment)).take(HEADLINES));

@@ -21,6 +21,14 @@ pub fn rate(bps: f64) -> String {
     scaled(bps, 1e3, &["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
 }
 
+/// Bytes per second: `291 MiB/s`.
+pub fn byte_rate(bytes_per_second: f64) -> String {
+    if bytes_per_second == 0.0 {
+        return "0 B/s".to_owned();
+    }
+    scaled(bytes_per_second, KIBI, &["B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s"])
+}
+
 /// Bytes: `38.5 MiB`. Sizes that are set are whole numbers of their unit, and
 /// read so: `64 KiB`.
 pub fn bytes(count: u64) -> String {

@@ -46,6 +46,7 @@ pub mod prefix;
 pub mod probe;
 pub mod proof;
 pub mod provenance;
+pub mod published;
 pub mod rdma;
 pub mod record;
 pub mod route_plan;

@@ -16,6 +16,9 @@ pub enum Unit {
     /// Bits per second.
     #[serde(rename = "b/s")]
     BitsPerSecond,
+    /// Bytes per second: what is stored, not what a line carries.
+    #[serde(rename = "B/s")]
+    BytesPerSecond,
     /// Nanoseconds.
     #[serde(rename = "ns")]
     Nanoseconds,
@@ -43,10 +46,12 @@ const PRINTED: &[(&str, Unit, f64)] = &[
     ("kb/s", Unit::BitsPerSecond, 1e3),
     ("Mb/s", Unit::BitsPerSecond, 1e6),
     ("Gb/s", Unit::BitsPerSecond, 1e9),
-    ("MB/s", Unit::BitsPerSecond, 8e6),
-    ("GB/s", Unit::BitsPerSecond, 8e9),
-    ("MiB/s", Unit::BitsPerSecond, 8_388_608.0),
-    ("GiB/s", Unit::BitsPerSecond, 8_589_934_592.0),
+    ("B/s", Unit::BytesPerSecond, 1.0),
+    ("MB/s", Unit::BytesPerSecond, 1e6),
+    ("GB/s", Unit::BytesPerSecond, 1e9),
+    ("KiB/s", Unit::BytesPerSecond, 1024.0),
+    ("MiB/s", Unit::BytesPerSecond, 1_048_576.0),
+    ("GiB/s", Unit::BytesPerSecond, 1_073_741_824.0),
     ("ns", Unit::Nanoseconds, 1.0),
     ("us", Unit::Nanoseconds, 1e3),
     ("ms", Unit::Nanoseconds, 1e6),
@@ -68,6 +73,18 @@ impl Unit {
         PRINTED.iter().find(|(name, ..)| *name == text).map(|(_, unit, factor)| (*unit, *factor))
     }
 
+    /// What a value printed in `text` is multiplied by to be in this unit: also bytes of a rate in
+    /// bits, and the other way.
+    pub fn factor_of(self, text: &str) -> Option<f64> {
+        let (own, factor) = Self::of_printed(text)?;
+        match (own, self) {
+            _ if own == self => Some(factor),
+            (Self::BytesPerSecond, Self::BitsPerSecond) => Some(factor * 8.0),
+            (Self::BitsPerSecond, Self::BytesPerSecond) => Some(factor / 8.0),
+            _ => None,
+        }
+    }
+
     /// Every printed unit, for messages.
     pub fn printed() -> impl Iterator<Item = &'static str> {
         PRINTED.iter().map(|(name, ..)| *name)
@@ -84,6 +101,7 @@ impl Unit {
     pub fn scale_for(self, value: f64) -> (&'static str, f64) {
         let scales: &[&str] = match self {
             Self::BitsPerSecond => &["Gb/s", "Mb/s", "kb/s", "b/s"],
+            Self::BytesPerSecond => &["GiB/s", "MiB/s", "KiB/s", "B/s"],
             Self::Nanoseconds => &["s", "ms", "us", "ns"],
             Self::Bytes => &["MiB", "KiB", "B"],
             Self::Ratio => &["%"],
@@ -101,6 +119,7 @@ impl Unit {
         }
         match self {
             Self::BitsPerSecond => human::rate(value),
+            Self::BytesPerSecond => human::byte_rate(value),
             // A call of the verbs interface takes 35.4 ns.
             Self::Nanoseconds if value < 1e3 && value.fract() != 0.0 => {
                 format!("{} ns", human::three_digits(value))

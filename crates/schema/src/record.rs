@@ -103,11 +103,9 @@ impl Published {
     /// Low and high end of a metric in its stored unit; absent where this is of
     /// another metric or unit.
     pub fn range(&self, metric: &str, unit: Unit) -> (Option<f64>, Option<f64>) {
-        match Unit::of_printed(&self.unit) {
-            Some((own, factor)) if own == unit && self.metric == metric => {
-                (self.low.map(|low| low * factor), self.high.map(|high| high * factor))
-            }
-            _ => (None, None),
+        match unit.factor_of(&self.unit).filter(|_| self.metric == metric) {
+            Some(factor) => (self.low.map(|low| low * factor), self.high.map(|high| high * factor)),
+            None => (None, None),
         }
     }
 }

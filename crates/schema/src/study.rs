@@ -7,7 +7,11 @@ use crate::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value};
 
-use crate::{TimeSpan, record::Published};
+use crate::{
+    TimeSpan,
+    published::{PublishedTable, Relation},
+    record::Published,
+};
 
 /// Name of the format.
 pub const STUDY_SCHEMA: &str = "clearstream.study";
@@ -106,9 +110,9 @@ pub struct Experiment {
     /// Figure type (default: that of the workload).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<Figure>,
-    /// Metric that is drawn (default: the workload's headline).
+    /// Metric that is drawn, or a list: each has a figure (default: the workload's headline).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metric: Option<String>,
+    pub metric: Option<MetricNames>,
     /// Another experiment whose cells are drawn in the same figure, by the same metric; with the
     /// figures `curve`, `overhead`, `bars` and `table`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,12 +142,43 @@ pub struct Experiment {
     /// Published values, drawn beside the measured ones and labelled as published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
+    /// Published values as the source's tables have them; a study that was read has them in `published`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published_table: Vec<PublishedTable>,
+    /// Two levels of a factor whose ratio is the result: published and measured ratios are drawn side by side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relation: Option<Relation>,
     /// Fixed options of the workload.
     #[serde(flatten)]
     pub options: WorkloadOptions,
 }
 
+/// What an experiment draws.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "the name of a metric, or a list of them")]
+pub enum MetricNames {
+    /// One.
+    One(String),
+    /// A figure each, in this order.
+    Several(Vec<String>),
+}
+
+impl MetricNames {
+    /// All of them.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
+}
+
 impl Experiment {
+    /// Names of the metrics that are drawn; none where it is the workload's headline.
+    pub fn metrics(&self) -> &[String] {
+        self.metric.as_ref().map_or(&[], MetricNames::names)
+    }
+
     /// Figure type. A study file that was read with its workloads names it; otherwise it is
     /// what any metric has: a curve, or bars where no factor has numbers.
     pub fn figure(&self) -> Figure {

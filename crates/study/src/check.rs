@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::{
+    human,
     outcome::Unit,
     record::Published,
     study::{Experiment, Figure, Levels, StudyFile, Variant, WorkloadOptions},
@@ -12,7 +13,7 @@ use clearstream_workload::Registry;
 
 use crate::{
     factor::{self, Known},
-    metrics,
+    metrics, relation,
 };
 
 /// A key of the document, growing as the walk goes in: `experiment[0].flow`.
@@ -50,6 +51,8 @@ const EXPERIMENT_KEYS: &[&str] = &[
     "quick",
     "full",
     "published",
+    "published-table",
+    "relation",
 ];
 const VARIANT_KEYS: &[&str] = &["factors", "repetitions", "precision-ratio", "budget", "interface"];
 
@@ -89,6 +92,25 @@ fn check_table(
     }
 }
 
+/// Makes published values of the published tables.
+pub(crate) fn read_tables(study: &mut StudyFile) -> Result<(), Fault> {
+    let top = Place::default();
+    for (index, experiment) in study.experiments.iter_mut().enumerate() {
+        let place = top.at("experiment").item(index).at("published-table");
+        for (index, table) in std::mem::take(&mut experiment.published_table).iter().enumerate() {
+            let values = table.values().or_else(|row| {
+                place.item(index).at("rows").item(row).problem(format!(
+                    "write {} and {}",
+                    human::count(table.levels.len(), "level"),
+                    human::count(table.metrics.len(), "number")
+                ))
+            })?;
+            experiment.published.extend(values);
+        }
+    }
+    Ok(())
+}
+
 /// Most experiments of a study.
 const MAX_EXPERIMENTS: usize = 256;
 /// Most levels of a factor: each is compared with all others.
@@ -117,6 +139,8 @@ pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Fault>
     }
     for (index, experiment) in study.experiments.iter().enumerate() {
         let place = top.at("experiment").item(index);
+        relation::check(experiment)
+            .or_else(|(key, problem)| place.at("relation").at(key).problem(problem))?;
         let metric = metrics::check_metric(study, experiment, registry);
         metric.or_else(|problem| place.at("metric").problem(problem))?;
         let beside = metrics::check_beside(study, experiment, registry);

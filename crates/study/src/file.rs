@@ -51,6 +51,7 @@ fn read(source: &Source, registry: &Registry) -> Result<StudyFile, StudyError> {
     }
     let mut study = STUDIES.read(source)?;
     name_figures(&mut study, registry);
+    check::read_tables(&mut study).map_err(|fault| source.invalid(fault))?;
     check::check(&study, registry).map_err(|fault| source.invalid(fault))?;
     Ok(study)
 }

@@ -23,6 +23,7 @@ mod headline;
 mod host_testbed;
 mod metrics;
 mod progress;
+mod relation;
 mod resume;
 mod runner;
 mod schedule;

@@ -33,10 +33,16 @@ pub(crate) fn check_metric(
     experiment: &Experiment,
     registry: &Registry,
 ) -> Result<(), String> {
-    let Some(name) = &experiment.metric else { return Ok(()) };
+    let names = experiment.metrics();
+    if experiment.metric.is_some() && names.is_empty() {
+        return Err("write at least one metric, or leave it out".to_owned());
+    }
+    if let Some((_, twice)) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
+        return Err(format!("`{twice}` is there twice"));
+    }
     let Some(known) = registry.workload(&experiment.workload) else { return Ok(()) };
     let metrics = Metrics { study, experiment, known: Known { registry, workload: known.as_ref() } };
-    metrics.declared(name).map(|_| ())
+    names.iter().try_for_each(|name| metrics.declared(name).map(|_| ()))
 }
 
 /// A key of a published value, and why it cannot be drawn beside a metric of its experiment.
@@ -52,7 +58,7 @@ pub(crate) fn check_published(
     let Some(known) = registry.workload(&experiment.workload) else { return Ok(()) };
     let metrics = Metrics { study, experiment, known: Known { registry, workload: known.as_ref() } };
     let kind = metrics.drawn(&published.metric).map_err(|problem| ("metric", problem))?;
-    let is_of = |unit: &str| Unit::of_printed(unit).is_some_and(|(stored, _)| stored == kind.unit);
+    let is_of = |unit: &str| kind.unit.factor_of(unit).is_some();
     if is_of(&published.unit) {
         return Ok(());
     }
@@ -94,13 +100,13 @@ pub(crate) fn check_beside(
     let (Some(own), Some(others)) = workloads else { return Ok(()) };
     let ours = Metrics { study, experiment, known: Known { registry, workload: own.as_ref() } };
     let theirs = Metrics { study, experiment: other, known: Known { registry, workload: others.as_ref() } };
-    let drawn = match &experiment.metric {
-        Some(metric) => ours.named(metric),
-        None => ours.headline(),
+    let drawn: Vec<MetricKind> = match experiment.metrics() {
+        [] => ours.headline().into_iter().collect(),
+        names => names.iter().filter_map(|name| ours.named(name)).collect(),
     };
-    match drawn {
-        Some(drawn) => share(drawn, ours, theirs),
-        None => Err(format!("the workload {} has no metrics", experiment.workload)),
+    match drawn.is_empty() {
+        false => drawn.into_iter().try_for_each(|drawn| share(drawn, ours, theirs)),
+        true => Err(format!("the workload {} has no metrics", experiment.workload)),
     }
 }
 

@@ -284,6 +284,8 @@ fn experiment<const N: usize>(
         quick: None,
         full: None,
         published: Vec::new(),
+        published_table: Vec::new(),
+        relation: None,
     }
 }
 

@@ -14,6 +14,7 @@ mod machines;
 mod metrics;
 mod overhead;
 mod pairs;
+mod relation;
 mod report;
 mod semantics;
 mod sentences;

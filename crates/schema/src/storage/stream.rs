@@ -129,8 +129,8 @@ pub struct StreamSummary {
     pub notices: Vec<Notice>,
 }
 
-const WRITE: MetricKind = MetricKind::higher("write-bandwidth", Unit::BitsPerSecond);
-const READ: MetricKind = MetricKind::higher("read-bandwidth", Unit::BitsPerSecond);
+const WRITE: MetricKind = MetricKind::higher("write-bandwidth", Unit::BytesPerSecond);
+const READ: MetricKind = MetricKind::higher("read-bandwidth", Unit::BytesPerSecond);
 const WRITE_RATE: MetricKind = MetricKind::higher("write-rate", Unit::PerSecond);
 const READ_RATE: MetricKind = MetricKind::higher("read-rate", Unit::PerSecond);
 const WRITE_P99: MetricKind = MetricKind::lower("write-p99", Unit::Nanoseconds);
@@ -199,7 +199,7 @@ impl StreamSummary {
             let mean =
                 |value: fn(&StreamPoint) -> f64| self.of(statistics.phase).map(value).sum::<f64>() / count;
             let values = [
-                statistics.bandwidth_bps.mean,
+                statistics.bandwidth_bps.mean / 8.0,
                 mean(|point| point.operations_per_second),
                 mean(|point| point.latency.map_or(0.0, |latency| latency.p99_ns as f64)),
             ];
@@ -215,7 +215,10 @@ impl StreamSummary {
             name: bandwidth.name.to_owned(),
             x: Axis::new("iteration", Unit::Count),
             y: Axis::new(bandwidth.name, bandwidth.unit),
-            points: self.of(phase).map(|point| (f64::from(point.iteration), point.bandwidth_bps)).collect(),
+            points: self
+                .of(phase)
+                .map(|point| (f64::from(point.iteration), point.bandwidth_bps / 8.0))
+                .collect(),
         }
     }
 }

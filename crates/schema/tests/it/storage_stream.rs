@@ -38,9 +38,9 @@ fn declared_metrics_are_those_of_the_outcome() {
     assert_eq!(outcome.contradicts(&summary.requested.metrics()), None);
     assert_eq!(
         outcome.headline().map(|metric| (metric.name.as_str(), metric.value)),
-        Some(("write-bandwidth", 8e9))
+        Some(("write-bandwidth", 1e9))
     );
-    assert_eq!(outcome.metric("read-bandwidth").map(|metric| metric.value), Some(16e9));
+    assert_eq!(outcome.metric("read-bandwidth").map(|metric| metric.value), Some(2e9));
     let read = StreamConfig { read: true, ..StreamConfig::default() };
     assert_eq!(read.metrics().first().map(|kind| kind.name), Some("read-bandwidth"));
 }

@@ -79,7 +79,7 @@ impl Workload for StorageStream {
             };
             let is_headline = config.metrics().first().is_some_and(|kind| kind.name == name);
             let headline =
-                is_headline.then(|| Metric::higher(name, Unit::BitsPerSecond, point.bandwidth_bps));
+                is_headline.then(|| Metric::higher(name, Unit::BytesPerSecond, point.bandwidth_bps / 8.0));
             match Sample::new(point, headline) {
                 Ok(sample) => on_event(Event::Sample(sample)),
                 Err(error) => first_error = Some(error),

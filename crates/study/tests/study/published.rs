@@ -30,39 +30,86 @@ fn published_figures_are_as_printed() {
     assert!(label.contains("8867 MB/s") && label.contains("3654 MB/s"), "{label}");
 }
 
-/// Lines of the paper's tables II to V: tasks, bytes, and what was measured.
+/// Tables II to VII as the paper's text has them: table, tasks, bytes of files, and its columns of numbers.
+const TABLES: &str = include_str!("../../../../fixtures/papers/native-client-tables.tsv");
+
+/// Table, directory, tasks, bytes written, metric, and the number.
+type Printed = (String, String, u64, Option<u64>, String, String);
+
+fn printed() -> Vec<Printed> {
+    let mut all = Vec::new();
+    for line in TABLES.lines().filter(|line| !line.starts_with('#')) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let directory = if ["II", "IV", "VI"].contains(&cells[0]) { "projected" } else { "native" };
+        let (bytes, metrics, numbers) = match cells.len() {
+            4 => (None, &["write-bandwidth", "read-bandwidth"][..], &cells[2..]),
+            _ => {
+                assert_eq!(cells[2], cells[3], "as many bytes are read as were written");
+                (
+                    Some(cells[2].parse().unwrap()),
+                    &["file-create", "file-stat", "file-remove"][..],
+                    &cells[4..],
+                )
+            }
+        };
+        for (metric, number) in metrics.iter().zip(numbers) {
+            let number = number.parse::<f64>().unwrap().to_string();
+            let tasks = cells[1].parse().unwrap();
+            all.push((cells[0].to_owned(), directory.to_owned(), tasks, bytes, (*metric).to_owned(), number));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Every number of the tables is in the study once, with its levels, and the study has no other.
 #[test]
 fn the_storage_study_publishes_the_tables_of_the_paper() {
     let study = file::load("native-client-storage", &registry()).unwrap();
-    let value = |experiment: &str, directory: &str, tasks: u64, bytes: Option<&str>| {
-        let experiment = study.experiments.iter().find(|one| one.name == experiment).unwrap();
-        let mut found = experiment.published.iter().filter(|one| {
-            one.factors["directory"] == directory
-                && one.factors["tasks"] == tasks
-                && bytes.is_none_or(|bytes| one.factors["write-bytes"] == bytes)
-        });
-        let (one, other) = (found.next().unwrap(), found.next());
-        assert!(other.is_none() && one.low == one.high, "{}", one.label);
-        one.high.unwrap()
-    };
-    for (tasks, projected, native) in
-        [(1, [3053.26, 2008.49], [2912.81, 4029.48]), (8, [5504.65, 3654.27], [6303.60, 8867.00])]
-    {
-        for (place, experiment) in ["streaming-write", "streaming-read"].into_iter().enumerate() {
-            assert_eq!(value(experiment, "projected", tasks, None), projected[place]);
-            assert_eq!(value(experiment, "native", tasks, None), native[place]);
+    let mut published = Vec::new();
+    for experiment in &study.experiments {
+        for one in experiment.published.iter().filter(|one| !one.is_text()) {
+            assert_eq!(one.low, one.high, "{}", one.label);
+            assert!(experiment.metrics().contains(&one.metric), "{}: not drawn", one.label);
+            let size = |level: &serde_json::Value| {
+                level.as_str().unwrap().parse::<clearstream_schema::ByteCount>().unwrap().0
+            };
+            let table = one.source.strip_prefix("paper, table ").unwrap();
+            let directory = one.factors["directory"].as_str().unwrap();
+            assert!(one.label.starts_with(directory), "{}", one.label);
+            published.push((
+                table.to_owned(),
+                directory.to_owned(),
+                one.factors["tasks"].as_u64().unwrap(),
+                one.factors.get("write-bytes").map(size),
+                one.metric.clone(),
+                one.high.unwrap().to_string(),
+            ));
         }
     }
-    let lines = [
-        ("projected", 1, "0B", [321.0, 13472.0, 225.0]),
-        ("projected", 8, "4KiB", [1512.0, 46889.0, 1238.0]),
-        ("native", 2, "4KiB", [1522.0, 432_041.0, 37154.0]),
-        ("native", 8, "0B", [12493.0, 1_269_373.0, 73599.0]),
-    ];
-    for (directory, tasks, bytes, expected) in lines {
-        let found = ["metadata-create", "metadata-stat", "metadata-remove"]
-            .map(|experiment| value(experiment, directory, tasks, Some(bytes)));
-        assert_eq!(found, expected, "{directory} {tasks} {bytes}");
+    published.sort();
+    assert_eq!(published.len(), 256);
+    assert_eq!(published, printed());
+}
+
+/// What can be run here is run: each published level is one of its experiment, in every mode.
+#[test]
+fn every_published_cell_of_the_storage_study_is_measured() {
+    let study = file::load("native-client-storage", &registry()).unwrap();
+    for experiment in &study.experiments {
+        let quick = experiment.quick.as_ref().unwrap();
+        assert!(quick.factors.is_empty(), "{}: --quick leaves no cell out", experiment.name);
+        let fixed = experiment.options.of(&experiment.workload);
+        for one in experiment.published.iter().filter(|one| !one.is_text()) {
+            for (name, level) in &one.factors {
+                let is_level = match experiment.factors.get(name) {
+                    Some(Levels::Listed(levels)) => levels.contains(level),
+                    _ => fixed.get(name) == Some(level),
+                };
+                assert!(is_level, "{}: {name} {level}", one.label);
+            }
+        }
+        assert!(experiment.relation.is_some() || experiment.workload == "storage-semantics");
     }
 }
 
@@ -104,7 +151,7 @@ fn the_verbs_study_publishes_what_the_paper_gives_as_numbers() {
         }
     }
     // Figure 4, "the big picture": the latency of TCP at every size that iWARP has.
-    let of_latency = |one: &&&Experiment| one.metric.as_deref() == Some("latency");
+    let of_latency = |one: &&&Experiment| one.metrics() == ["latency"];
     let latency: Vec<_> = tcp.iter().filter(of_latency).collect();
     let iwarp = study.experiments.iter().find(|one| one.name == "rdma-latency").unwrap();
     for size in sizes(&iwarp.factors) {

@@ -419,3 +419,74 @@ proptest! {
         }
     }
 }
+
+/// An experiment with a table of others and a relation.
+const RELATION: &str = r#"schema = "clearstream.study"
+version = 1
+name = "mine"
+title = "Mine"
+
+[[experiment]]
+name = "mounts"
+title = "Mounts"
+workload = "storage-metadata"
+metric = ["file-create", "file-stat"]
+[experiment.factors]
+directory = ["native", "projected"]
+tasks = [1, 2]
+[[experiment.published-table]]
+label = "native"
+source = "table V"
+factors = { directory = "native" }
+levels = ["tasks"]
+metrics = ["file-create", "file-stat"]
+unit = "1/s"
+rows = [[1, 10, 20], [2, 30, 40.5]]
+[experiment.relation]
+factor = "directory"
+level = "native"
+over = "projected"
+differences = ["another file system"]
+"#;
+
+#[test]
+fn a_published_table_is_read_as_its_values() {
+    let study = file::parse(RELATION, "mine.toml", &registry()).unwrap();
+    let experiment = &study.experiments[0];
+    let found: Vec<_> = experiment
+        .published
+        .iter()
+        .map(|one| (one.label.as_str(), one.factors["tasks"].as_u64(), one.metric.as_str(), one.high))
+        .collect();
+    assert_eq!(found[0], ("native, tasks 1, file create", Some(1), "file-create", Some(10.0)));
+    assert_eq!(found[3], ("native, tasks 2, file stat", Some(2), "file-stat", Some(40.5)));
+    assert_eq!(found.len(), 4);
+    assert!(experiment.published_table.is_empty(), "each value is there once");
+    assert!(experiment.published.iter().all(|one| one.factors["directory"] == "native"));
+}
+
+#[test]
+fn slips_of_relations_and_tables_are_named() {
+    let cases = [
+        ("factor = \"directory\"", "factor = \"directry\"", "relation.factor: ", "did you mean `directory`"),
+        ("level = \"native\"", "level = \"natve\"", "relation.level: ", "known: native, projected"),
+        ("over = \"projected\"", "over = \"native\"", "relation.over: ", "name another"),
+        ("over = \"projected\"", "over = \"other\"", "relation.over: ", "is no level of `directory`"),
+        ("[\"another file system\"]", "[\" \"]", "relation.differences: ", "a few words"),
+        ("[2, 30, 40.5]", "[2, 30]", "published-table[0].rows[1]: ", "1 level and 2 numbers"),
+        ("[2, 30, 40.5]", "[2, 30, \"x\"]", "published-table[0].rows[1]: ", "1 level and 2 numbers"),
+        ("[2, 30, 40.5]", "[]", "published-table[0].rows[1]: ", "1 level and 2 numbers"),
+        ("unit = \"1/s\"", "unit = \"MB/s\"", "published[0].unit: ", "is not in MB/s"),
+        ("metric = [\"file-create\", ", "metric = [\"file-stat\", ", "metric: ", "there twice"),
+        ("metric = [\"file-create\", \"file-stat\"]", "metric = []", "metric: ", "at least one"),
+        ("metric = [\"file-create\", \"file-stat\"]", "metric = 3", "metric: ", "or a list of them"),
+        ("levels = [\"tasks\"]", "levels = [\"taks\"]", "published[0].factors.taks: ", "did you mean"),
+        ("metric = [\"file-create\", \"file-stat\"]", "metric = [\"file-crate\"]", "metric: ", "file-create"),
+    ];
+    for (from, to, place, meant) in cases {
+        assert!(RELATION.contains(from), "{from}");
+        let error = file::parse(&RELATION.replacen(from, to, 1), "mine.toml", &registry()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(place) && error.contains(meant), "{to}: {error}");
+    }
+}

@@ -12,7 +12,7 @@ use clearstream_schema::{
     live::LiveSample,
     outcome::{Metric, MetricKind, Outcome, Series, Unit},
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, RunHost, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
-    study::{Experiment, Figure, StudyFile},
+    study::{Experiment, Figure, MetricNames, StudyFile},
 };
 use serde_json::json;
 
@@ -169,7 +169,7 @@ fn study(interval: TimeSpan) -> StudyFile {
         title: title.to_owned(),
         workload: NAME.to_owned(),
         figure: Some(Figure::Curve),
-        metric: Some(metric.name.to_owned()),
+        metric: Some(MetricNames::One(metric.name.to_owned())),
         beside: None,
         factors: BTreeMap::new(),
         repetitions: 1,
@@ -178,6 +178,8 @@ fn study(interval: TimeSpan) -> StudyFile {
         quick: None,
         full: None,
         published: Vec::new(),
+        published_table: Vec::new(),
+        relation: None,
         options: Default::default(),
     };
     StudyFile {

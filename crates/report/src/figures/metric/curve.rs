@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{
-    scaled,
+    others_class, scaled,
     view::{View, bits_per_second, nanoseconds, number, ratio},
 };
 use crate::{
@@ -42,17 +42,29 @@ pub(super) fn draw(view: &View<'_>, factor: &str, size: Size) -> Svg {
     let text = level_text(view, factor);
     let (x, x_ticks) = x_axis(view, factor, size);
     let mut plot = Plot::on(svg, area, (x, x_ticks, &label), (y, y_ticks, &title));
+    let mut of_lines: Vec<Vec<(f64, f64)>> = vec![Vec::new(); lines.len()];
     for (published, low, high) in published {
         match published.factors.get(factor).and_then(number) {
             Some(at) => {
+                let line = view.line_of(published);
+                let class = line.map_or_else(String::new, |line| format!(" {}", others_class(line)));
+                if let Some(line) = line {
+                    of_lines[line].push((at, (low + high) / 2.0 / factor_of_unit));
+                }
                 let (x, upper, lower) =
                     (plot.x.at(at), plot.y.at(high / factor_of_unit), plot.y.at(low / factor_of_unit));
                 plot.svg.tipped(&format!("{} ({})", published.label, published.source), |svg| {
-                    svg.line((x, upper), (x, lower), "theirs");
-                    svg.circle(x, (upper + lower) / 2.0, 6.0, "theirs-dot");
+                    svg.line((x, upper), (x, lower), &format!("theirs{class}"));
+                    svg.circle(x, (upper + lower) / 2.0, 6.0, &format!("theirs-dot{class}"));
                 });
             }
             None => plot.published_band(low / factor_of_unit, high / factor_of_unit),
+        }
+    }
+    for (index, mut points) in of_lines.into_iter().enumerate() {
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        if points.len() > 1 {
+            plot.line(&points, &format!("theirs {}", others_class(index)));
         }
     }
     for (index, (name, points)) in lines.iter().enumerate() {

@@ -17,11 +17,11 @@ use crate::{
 /// Pairs of lines whose ratios a sentence lists; more are in the table only.
 const LISTED_PAIRS: usize = 6;
 
-/// The best cell of an experiment's metric, for the head of the page.
+/// The best cell of an experiment's first metric, for the head of the page: never of a client's cache.
 pub(crate) fn headline(digest: &Digest, experiment: &ExperimentDigest) -> Option<Headline> {
-    let metric = experiment.measured.metric(experiment.spec.metric.as_deref())?;
+    let metric = *experiment.drawn_metrics().first()?;
     let view = View::of(metric, &[(experiment, &experiment.measured)], None);
-    let best = view.best()?;
+    let best = view.best().filter(|best| !best.is_cached)?;
     let sure = best.estimate.how_sure(|value| metric.unit.text(value));
     let choice = match metric.better {
         Better::Higher => chosen(view.cells.len(), "cell"),
@@ -48,12 +48,15 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Of those that no cache can have made, where there is one.
     fn best(&self) -> Option<&MetricCell<'a>> {
         let value = |cell: &&MetricCell<'_>| cell.estimate.median;
         let order = |one: &&MetricCell<'_>, other: &&MetricCell<'_>| value(one).total_cmp(&value(other));
+        let all = self.all_cached();
+        let candidates = self.cells.iter().filter(|cell| all || !cell.is_cached);
         match self.metric.better {
-            Better::Higher => self.cells.iter().max_by(order),
-            Better::Lower => self.cells.iter().min_by(order),
+            Better::Higher => candidates.max_by(order),
+            Better::Lower => candidates.min_by(order),
         }
     }
 
@@ -74,54 +77,8 @@ impl<'a> View<'a> {
             unit(best.estimate.median),
             self.label(best, None),
             best.estimate.how_sure(unit),
-            self.ratios().or_else(|| self.two_levels()).map_or_else(String::new, |text| format!(" {text}"))
+            self.ratios().map_or_else(String::new, |text| format!(" {text}"))
         )
-    }
-
-    /// Lowest and highest ratio of the medians at the two levels of the one factor that has two names as its levels,
-    /// as of two mounts: of cells whose other levels agree.
-    fn two_levels(&self) -> Option<String> {
-        let [source] = &self.sources[..] else { return None };
-        let of_factor = |factor: &&String| {
-            let levels = self.cells.iter().filter_map(|cell| cell.cell.factors.get(factor.as_str()));
-            // Sizes and times are numbers.
-            let name = |level: &'_ serde_json::Value| {
-                level
-                    .as_str()
-                    .filter(|text| !text.starts_with(|first: char| first.is_ascii_digit()))
-                    .map(str::to_owned)
-            };
-            let mut names: Vec<String> = levels.map(name).collect::<Option<_>>()?;
-            names.sort_unstable();
-            names.dedup();
-            <[String; 2]>::try_from(names).ok()
-        };
-        let mut factors = source.varying.iter().filter_map(|factor| Some((factor, of_factor(&factor)?)));
-        let (factor, [one, other]) = factors.next().filter(|_| self.cells.len() > 2)?;
-        if factors.next().is_some() {
-            return None;
-        }
-        let with = |name: &str| {
-            let is_it = move |cell: &&MetricCell<'_>| {
-                cell.cell.factors.get(factor).is_some_and(|level| level == name)
-            };
-            self.cells
-                .iter()
-                .filter(is_it)
-                .map(|cell| (self.levels(cell, Some(factor)), cell))
-                .collect::<Vec<_>>()
-        };
-        let others = with(&other);
-        let same = |label: &str| others.iter().find(|(known, _)| known == label);
-        let ratios: Vec<f64> =
-            with(&one).iter().filter_map(|(label, cell)| ratio(same(label)?.1, cell)).collect();
-        let lowest = ratios.iter().copied().min_by(f64::total_cmp)?;
-        let highest = ratios.iter().copied().max_by(f64::total_cmp)?;
-        Some(format!(
-            "Where the other levels agree, {factor} {one} has {} times the median of {other} (in {}).",
-            range(&significant(lowest), &significant(highest)),
-            count(ratios.len(), "pair"),
-        ))
     }
 
     /// Lowest and highest ratio of the cells whose levels agree: of each pair of lines by itself,

@@ -33,7 +33,7 @@ pub(super) fn figures(digest: &Digest, experiment: &ExperimentDigest, metric: &M
         if metric.better == Better::Lower { ", with the sign turned" } else { "" },
         raw.spec.title
     );
-    vec![figure(&view, table::of(&view), Some(note))]
+    vec![figure(&view, table::of(&view, view.sources[0].measured.metrics()), Some(note))]
 }
 
 /// Overheads as a metric of the experiment's cells.

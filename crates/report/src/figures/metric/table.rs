@@ -7,12 +7,12 @@ use super::{
     finding::ratio,
     view::{MetricCell, Source, View},
 };
-use crate::{estimate::Estimate, figure::Table, format::significant};
+use crate::{estimate::Estimate, figure::Table, format::significant, measured::MetricName};
 
 const NONE: &str = "\u{2013}";
 
-/// A row per cell, or per pair of cells whose levels agree.
-pub(super) fn of(view: &View<'_>) -> Table {
+/// A row per cell, or per pair of cells whose levels agree, with these metrics of each.
+pub(super) fn of(view: &View<'_>, metrics: &[MetricName]) -> Table {
     let own = &view.sources[0];
     let other = view.sources.get(1);
     let mut factors: Vec<&str> = own.varying.iter().map(String::as_str).collect();
@@ -22,14 +22,14 @@ pub(super) fn of(view: &View<'_>) -> Table {
     let mut heads: Vec<String> = factors.iter().map(|name| (*name).to_owned()).collect();
     heads.extend(discards.then(|| "receiver".to_owned()));
     heads.push("#n".to_owned());
-    heads.extend(own.measured.metrics().iter().map(|metric| format!("#{}", metric.name.replace('-', " "))));
+    heads.extend(metrics.iter().map(|metric| format!("#{}", metric.name.replace('-', " "))));
     if let Some(other) = other {
         let (own, other) = (&own.experiment.spec, &other.experiment.spec);
         heads.push(format!("#{}: {}", other.title, view.metric.name.replace('-', " ")));
         heads.push(format!("#ratio {} / {}", other.name, own.name));
     }
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    let mut table = Table::new("Median of every metric", &heads);
+    let mut table = Table::new(if metrics.len() > 1 { "Median of every metric" } else { "Medians" }, &heads);
     for (cell, beside) in view.pairs() {
         let either = [cell, beside].into_iter().flatten();
         let level_of =
@@ -40,7 +40,7 @@ pub(super) fn of(view: &View<'_>) -> Table {
             row.push(if discards { "discard".to_owned() } else { NONE.to_owned() });
         }
         row.push(cell.map_or_else(|| NONE.to_owned(), |cell| cell.cell.counted().count().to_string()));
-        row.extend(medians(own, cell));
+        row.extend(medians(own, cell, metrics));
         if other.is_some() {
             let median = beside.map(|cell| view.metric.unit.text(cell.estimate.median));
             row.push(median.unwrap_or_else(|| NONE.to_owned()));
@@ -53,10 +53,12 @@ pub(super) fn of(view: &View<'_>) -> Table {
 }
 
 /// The median of every metric of a cell; dashes for none.
-fn medians(own: &Source<'_>, cell: Option<&MetricCell<'_>>) -> Vec<String> {
+fn medians(own: &Source<'_>, cell: Option<&MetricCell<'_>>, metrics: &[MetricName]) -> Vec<String> {
     let median = |metric| {
         let values = cell.map(|cell| own.measured.values(cell.cell, metric)).unwrap_or_default();
-        Estimate::of(&values).map_or_else(|| NONE.to_owned(), |one| metric.unit.text(one.median))
+        let mark = if cell.is_some_and(|cell| cell.cell.is_cached(metric)) { " *" } else { "" };
+        let text = |one: Estimate| format!("{}{mark}", metric.unit.text(one.median));
+        Estimate::of(&values).map_or_else(|| NONE.to_owned(), text)
     };
-    own.measured.metrics().iter().map(median).collect()
+    metrics.iter().map(median).collect()
 }

@@ -20,6 +20,8 @@ pub(super) struct MetricCell<'a> {
     pub(super) source: usize,
     pub(super) values: Vec<f64>,
     pub(super) estimate: Estimate,
+    /// The values may have come from a client's cache.
+    pub(super) is_cached: bool,
 }
 
 /// An experiment of the figure.
@@ -95,7 +97,10 @@ impl<'a> View<'a> {
 
     /// The levels by which a cell differs from others, after its experiment's title where there are two.
     pub(super) fn label(&self, cell: &MetricCell<'_>, without: Option<&str>) -> String {
-        let levels = self.levels(cell, without);
+        let mut levels = self.levels(cell, without);
+        if cell.is_cached && !self.all_cached() && !levels.is_empty() {
+            levels.push_str(" *");
+        }
         let title = &self.sources[cell.source].experiment.spec.title;
         match (self.sources.len() > 1, levels.is_empty()) {
             (true, true) => title.clone(),
@@ -117,13 +122,24 @@ impl<'a> View<'a> {
         parts.join(", ")
     }
 
+    /// Every value of the figure may have come from a client's cache.
+    pub(super) fn all_cached(&self) -> bool {
+        !self.cells.is_empty() && self.cells.iter().all(|cell| cell.is_cached)
+    }
+
+    /// The metric as people say it; `*` where all of it may have come from a client's cache.
+    pub(super) fn spoken(&self) -> String {
+        let mark = if self.all_cached() { "*" } else { "" };
+        format!("{}{mark}", self.metric.name.replace('-', " "))
+    }
+
     /// Colour of what a row shows.
     pub(super) fn class(&self, cell: &MetricCell<'_>) -> String {
         if self.sources.len() > 1 { series_class(cell.source) } else { "s0".to_owned() }
     }
 
     /// A level of a cell, also of an option that all cells of its experiment have.
-    fn level(&self, cell: &'a MetricCell<'_>, name: &str) -> Option<&'a Value> {
+    pub(super) fn level(&self, cell: &'a MetricCell<'_>, name: &str) -> Option<&'a Value> {
         cell.cell.factors.get(name).or(self.sources[cell.source].experiment.fixed.get(name))
     }
 
@@ -191,7 +207,8 @@ impl<'a> View<'a> {
 fn cells<'a>(measured: &'a Measured, metric: &MetricName, source: usize) -> Vec<MetricCell<'a>> {
     let of = |cell: &'a MeasuredCell| {
         let values = measured.values(cell, metric);
-        Some(MetricCell { cell, source, estimate: Estimate::of(&values)?, values })
+        let (estimate, is_cached) = (Estimate::of(&values)?, cell.is_cached(metric));
+        Some(MetricCell { cell, source, estimate, is_cached, values })
     };
     measured.cells().filter_map(of).collect()
 }
@@ -256,7 +273,7 @@ pub(super) fn nanoseconds(text: &str) -> Option<f64> {
 }
 
 /// A level in one spelling: `"64KiB"` and `65536` are the same.
-fn canonical(value: &Value) -> String {
+pub(super) fn canonical(value: &Value) -> String {
     number(value).map_or_else(|| level(value), |number| number.to_string())
 }
 
