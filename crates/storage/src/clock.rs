@@ -8,8 +8,7 @@
 //! [`ROUNDS`]. Where this is more than that of rank 0's own clock from before the barrier that begins the phase to
 //! behind the one that ends it, less the longest rank, those barriers are the span instead.
 
-use std::fs;
-
+use clearstream_host::HostRoot;
 use clearstream_ranks::{RankError, Tag, World};
 use clearstream_schema::{
     flow::Notice,
@@ -173,10 +172,11 @@ fn offset(asked: u64, there: u64, replied: u64) -> Offset {
 
 /// Equal where the monotonic clock is the same one; where that cannot be read it is nobody else's.
 fn identity(rank: usize) -> String {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    let namespace = fs::read_link("/proc/self/ns/time");
+    let root = HostRoot::live();
+    let (boot, namespace) =
+        (root.read("proc/sys/kernel/random/boot_id"), root.link_target("proc/self/ns/time"));
     match (boot, namespace) {
-        (Ok(boot), Ok(namespace)) => format!("{} {}", boot.trim(), namespace.display()),
+        (Ok(boot), Ok(namespace)) => format!("{} {namespace}", boot.trim()),
         _ => format!("rank {rank}: {:016x}", rand::random::<u64>()),
     }
 }

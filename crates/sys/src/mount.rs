@@ -3,7 +3,6 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
     io,
     os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
@@ -14,7 +13,7 @@ use crate::document;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::OwnedFd,
-    fs::CWD,
+    fs::{CWD, Mode, OFlags, open},
     mount::{
         MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_bind,
         mount_change, move_mount, open_tree, unmount,
@@ -125,7 +124,7 @@ pub fn detach(path: &Path) -> io::Result<()> {
 
 /// Changes of the mounts of the namespace in which it was opened.
 #[derive(Debug)]
-pub struct MountChanges(File);
+pub struct MountChanges(OwnedFd);
 
 impl MountChanges {
     /// From now on.
@@ -133,7 +132,7 @@ impl MountChanges {
     /// # Errors
     /// `/proc` cannot be read.
     pub fn open() -> io::Result<Self> {
-        File::open(TABLE).map(Self)
+        Ok(Self(open(TABLE, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
     /// Returns when something was mounted or unmounted since the last call (proc_pid_mounts(5)).

@@ -176,9 +176,10 @@ fn studies_records_and_reports_name_no_workload() {
     }
 }
 
-/// Where the report reads documents of workloads, for the figures that are theirs alone. Everything
-/// else is drawn from metrics, series and settings, which every workload has.
-const READERS_OF_DOCUMENTS: [&str; 2] = ["crates/report/src/csv.rs", "crates/report/src/digest.rs"];
+/// Where the report reads documents of workloads, for the figures that are theirs alone, and for what storage says of
+/// who measured and of caches. Everything else is drawn from metrics, series and settings, which every workload has.
+const READERS_OF_DOCUMENTS: [&str; 3] =
+    ["crates/report/src/csv.rs", "crates/report/src/digest.rs", "crates/report/src/storage.rs"];
 
 #[test]
 fn studies_and_records_name_no_document_of_a_workload() {

@@ -245,6 +245,7 @@ pub struct MetadataPhase {
     /// From the first begin to the last end over the ranks that have items.
     pub total_ns: u64,
     /// What joined the ranks' clocks.
+    #[serde(default)]
     pub clock: StorageClock,
     /// With `wear-out`: what there was when the stonewall's time was over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -260,6 +261,7 @@ pub struct MetadataPhase {
     /// Operations of each rank.
     pub rank_counts: Vec<u64>,
     /// When each rank worked.
+    #[serde(default)]
     pub rank_spans: Vec<RankSpan>,
 }
 

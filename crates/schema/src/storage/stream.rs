@@ -48,6 +48,7 @@ pub struct StreamRank {
     /// Time to close the file.
     pub close_ns: u64,
     /// From before its open to behind its close.
+    #[serde(default)]
     pub span: RankSpan,
 }
 
@@ -76,6 +77,7 @@ pub struct StreamPoint {
     /// From the first rank's begin to the last one's end: open, transfers, fsync and close.
     pub total_ns: u64,
     /// What joined the ranks' clocks.
+    #[serde(default)]
     pub clock: StorageClock,
     /// With `wear-out`: what there was when the stonewall's time was over.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,12 +2,13 @@
 //! any end of the run that wrote them. It is there before the first byte is written, and has the counts of each rank
 //! as soon as they are known.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
     storage::StreamConfig,
 };
+use clearstream_sys::document;
 use rustix::fs::{OFlags, renameat};
 use serde::{Deserialize, Serialize};
 
@@ -103,8 +104,7 @@ impl Kept {
             Err(error) => return Err(Failure::of_file(&format!("open {}", path.display()), &error)),
         };
         let mut bytes = Vec::new();
-        file.take(BYTES_MAX)
-            .read_to_end(&mut bytes)
+        document::append(&file, &mut bytes, BYTES_MAX)
             .map_err(|error| Failure::of_file(&format!("read {}", path.display()), &error))?;
         let found: Result<Self, _> = clearstream_schema::json::from_slice(&bytes);
         match found {
