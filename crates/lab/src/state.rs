@@ -5,6 +5,7 @@ use std::{
     fs, io,
     os::unix::{fs::MetadataExt, net::UnixStream},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use clearstream_schema::lab::{LabFault, LabFile};
@@ -199,16 +200,43 @@ impl Lock {
     }
 }
 
+/// Maximum time in which the threads of a keeper that was killed end.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Cleans up labs whose keeper has died: processes started in them, and their
 /// folders.
 pub(crate) fn clear_dead() -> Result<(), LabError> {
     for name in names()? {
-        if let Some(lock) = Lock::take(&name)? {
+        if let Some(lock) = take_of_dead(&name)? {
             clear(&name)?;
             lock.release();
         }
     }
     Ok(())
+}
+
+/// The lock of a lab whose keeper has died. A keeper that was killed is a zombie while its threads end, the last of which
+/// releases the lock.
+fn take_of_dead(name: &str) -> Result<Option<Lock>, LabError> {
+    let deadline = Instant::now() + END_TIMEOUT;
+    loop {
+        let taken = Lock::take(name)?;
+        let is_ending =
+            || Folder::of(name).and_then(|folder| folder.read()).is_ok_and(|it| is_ending(it.keeper_pid));
+        if taken.is_some() || Instant::now() > deadline || !is_ending() {
+            return Ok(taken);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a process has ended but for its threads, or altogether (proc_pid_stat(5)).
+fn is_ending(process: u32) -> bool {
+    let path = format!("/proc/{process}/stat");
+    let stat =
+        clearstream_sys::document::read_text(Path::new(&path), clearstream_sys::document::DOCUMENT_BYTES);
+    let stat = stat.unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Cleans up a dead lab. The caller holds its lock.
@@ -232,7 +260,7 @@ pub(crate) fn end_processes(state: &State) {
         for pid in found {
             let _ = kill_process(pid, Signal::KILL);
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -35,7 +35,7 @@ impl Source {
     /// # Errors
     /// There is no memory.
     pub(crate) fn new(kind: DataKind, length: usize, ranks: usize) -> io::Result<Self> {
-        let bytes = if ranks > FEW_RANKS { POOL_BYTES_OF_MANY } else { POOL_BYTES };
+        let bytes = pool_bytes(ranks);
         let bytes = if kind == DataKind::Zero { length } else { bytes.max(length) };
         let mut pool = Buffer::new(bytes, None)?;
         let key = rand::random();
@@ -67,6 +67,11 @@ impl Source {
     fn range(&self) -> Range<usize> {
         self.at..self.at + self.length
     }
+}
+
+/// Bytes of which a rank's pieces are taken in turn.
+pub(crate) fn pool_bytes(ranks: usize) -> usize {
+    if ranks > FEW_RANKS { POOL_BYTES_OF_MANY } else { POOL_BYTES }
 }
 
 /// Contents of one buffer that is written again and again ([`renew_buffer`] between).

@@ -26,6 +26,9 @@ use crate::{
     latency::Latency,
 };
 
+/// Most buffers of a ring (`queue-depth` has the same bound).
+const BUFFERS_MAX: usize = 4096;
+
 /// What a rank does in a phase.
 pub(super) struct Task<'a> {
     pub(super) config: &'a StreamConfig,
@@ -58,13 +61,18 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn new(config: &StreamConfig, phase: StreamPhase) -> io::Result<Self> {
         let bytes = usize::try_from(config.transfer.0).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let is_free = phase == StreamPhase::Write && !config.verify;
+        let ranks = usize::try_from(config.rank_count()).unwrap_or(usize::MAX);
         let count = match config.backend {
-            StreamBackend::IoUring => config.queue_depth,
+            // As many as a pool has pieces, used in turn: a compressor does not see one again.
+            StreamBackend::IoUring if is_free => {
+                let pieces = data::pool_bytes(ranks).div_ceil(bytes).min(BUFFERS_MAX);
+                pieces.max(config.queue_depth as usize)
+            }
+            StreamBackend::IoUring => config.queue_depth as usize,
             StreamBackend::Posix | StreamBackend::Mmap => 1,
         };
         let mut buffers = (0..count).map(|_| Buffer::new(bytes, None)).collect::<io::Result<Vec<_>>>()?;
-        let is_free = phase == StreamPhase::Write && !config.verify;
-        let ranks = usize::try_from(config.rank_count()).unwrap_or(usize::MAX);
         let source = match config.backend {
             _ if !is_free => None,
             StreamBackend::IoUring => {
@@ -241,11 +249,12 @@ impl<'a> Transfers<'a> {
         let Self { task, access: Access::Uring { file, ring, begun }, times, count, .. } = self else {
             return Ok(());
         };
-        let mut started = *count;
+        let (mut started, depth) = (*count, task.config.queue_depth as usize);
         let mut problem = None;
         loop {
             let is_over = |now| task.stop.load(Relaxed) || deadline.is_some_and(|deadline| now >= deadline);
-            while problem.is_none() && started < limit && !is_over(Instant::now()) {
+            while problem.is_none() && started < limit && ring.in_flight() < depth && !is_over(Instant::now())
+            {
                 let Some(slot) = ring.free() else { break };
                 let offset = task.offset(started);
                 let failed = |error| TransferError::System { offset, error };

@@ -18,6 +18,8 @@ pub struct UringFile {
     buffers: ManuallyDrop<Vec<Buffer>>,
     is_in_flight: Vec<bool>,
     in_flight: usize,
+    /// Behind the buffer that was used last.
+    next: usize,
 }
 
 impl UringFile {
@@ -28,12 +30,13 @@ impl UringFile {
     pub fn new(file: OwnedFd, buffers: Vec<Buffer>) -> io::Result<Self> {
         let ring = ring(u32::try_from(buffers.len()).unwrap_or(u32::MAX).next_power_of_two())?;
         let is_in_flight = vec![false; buffers.len()];
-        Ok(Self { ring, file, buffers: ManuallyDrop::new(buffers), is_in_flight, in_flight: 0 })
+        Ok(Self { ring, file, buffers: ManuallyDrop::new(buffers), is_in_flight, in_flight: 0, next: 0 })
     }
 
-    /// A buffer without a transfer.
+    /// A buffer without a transfer: the one that was used longest ago, as far as they are done in turn.
     pub fn free(&self) -> Option<usize> {
-        self.is_in_flight.iter().position(|in_flight| !in_flight)
+        let count = self.is_in_flight.len();
+        (0..count).map(|step| (self.next + step) % count).find(|slot| !self.is_in_flight[*slot])
     }
 
     /// Number of transfers in flight.
@@ -66,6 +69,7 @@ impl UringFile {
         pushed.map_err(|_| io::Error::other("the submission queue is full"))?;
         self.is_in_flight[slot] = true;
         self.in_flight += 1;
+        self.next = slot + 1;
         Ok(())
     }
 
