@@ -233,8 +233,7 @@ fn take_of_dead(name: &str) -> Result<Option<Lock>, LabError> {
 /// Whether a process has ended but for its threads, or altogether (proc_pid_stat(5)).
 fn is_ending(process: u32) -> bool {
     let path = format!("/proc/{process}/stat");
-    let stat =
-        clearstream_sys::document::read_text(Path::new(&path), clearstream_sys::document::DOCUMENT_BYTES);
+    let stat = document::read_text(Path::new(&path), document::DOCUMENT_BYTES);
     let stat = stat.unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
