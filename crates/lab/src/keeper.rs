@@ -248,7 +248,7 @@ impl Keeper {
         };
         match start() {
             Ok((services, network, listener, state)) => {
-                mounts::follow(network.holders());
+                mounts::follow(&network.holders());
                 Ok(Self { services, network, listener, folder, state, lock })
             }
             Err(error) => {

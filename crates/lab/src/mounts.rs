@@ -10,19 +10,19 @@ use clearstream_sys::{
 };
 
 /// Follows the mounts of this process for as long as it runs, in the namespaces of these processes.
-pub(crate) fn follow(holders: Vec<u32>) {
+pub(crate) fn follow(holders: &[u32]) {
+    // Opened now: the number of a process that ends may become another's, whose mounts are not ours.
+    let hosts: Vec<NamespaceSet> =
+        holders.iter().filter_map(|holder| NamespaceSet::of_process(*holder).ok()).collect();
     let started = thread::Builder::new().name("mounts".to_owned()).spawn(move || {
         let Ok(changes) = MountChanges::open() else { return };
         let mut before = mount::mount_points().unwrap_or_default();
         while changes.wait().is_ok() {
             let Ok(now) = mount::mount_points() else { continue };
             let gone = gone(&before, &now);
-            for holder in holders.iter().filter(|_| !gone.is_empty()) {
-                // A host that is shut down has no mounts.
-                let left = NamespaceSet::of_process(*holder).and_then(|set| set.run(|| leave(&gone)));
-                left.unwrap_or_else(
-                    |error| tracing::debug!(%error, holder, "mounts that went stay in a host"),
-                );
+            for host in hosts.iter().filter(|_| !gone.is_empty()) {
+                let left = host.run(|| leave(&gone));
+                left.unwrap_or_else(|error| tracing::debug!(%error, "mounts that went stay in a host"));
             }
             before = now;
         }

@@ -211,6 +211,13 @@ fn existing_files_are_written_over_and_stay() {
     assert_eq!(inventory(folder.path()).into_keys().collect::<Vec<_>>(), before);
     let read = ran(folder.path(), &["-r", "--name", "x", "-N", "2", "-t", "16k", "-W", "-i", "3"]);
     assert_eq!((bytes_read(&read), read["points"].as_array().unwrap().len()), (2 * 65536, 3));
+    // A folder of others is not written over.
+    fs::create_dir(folder.path().join("results")).unwrap();
+    fs::write(folder.path().join("results/data"), "precious").unwrap();
+    let before = inventory(folder.path());
+    let arguments = stream(folder.path(), &["-w", "-E", "--name", "results", "-b", "4k", "-t", "4k"]);
+    run(&arguments).refused(2, &["no record", "--keep"]);
+    assert_eq!(inventory(folder.path()), before);
     let arguments = stream(folder.path(), &["-w", "-E", "--name", "never"]);
     run(&arguments).refused(7, &["never", "No such file"]);
 }

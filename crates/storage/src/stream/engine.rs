@@ -8,7 +8,7 @@ use std::{
 
 use clearstream_ranks::{RankError, World};
 use clearstream_schema::{
-    control::Failure,
+    control::{Failure, FailureKind},
     flow::Notice,
     storage::{StreamConfig, StreamPhase, StreamPoint},
 };
@@ -275,13 +275,26 @@ fn from_earlier(
         return Ok(None);
     }
     let read = || {
-        let Some(record) = Kept::load(folder)? else { return Ok(None) };
+        let record = match Kept::load(folder)? {
+            Some(record) => record,
+            None if config.existing => return Err(not_kept(folder)),
+            None => return Ok(None),
+        };
         let files = Files::new(folder, config, record.file_per_process);
         let plan = if config.existing { None } else { Some(record.plan(config, &files)?) };
         Ok(Some(FromEarlier { record, plan }))
     };
     let found: Option<Result<Option<FromEarlier>, Failure>> = (world.rank() == 0).then(read);
     share(world, found.as_ref())?.map_err(StreamError::OfRank)
+}
+
+/// Only files of ours are written over.
+fn not_kept(folder: &Folder) -> Failure {
+    let path = folder.path.display();
+    let message = format!(
+        "{path} has no record of files that an earlier run with --keep left: --existing writes over nothing else"
+    );
+    Failure { kind: FailureKind::Invalid, message }
 }
 
 /// With its rank.
