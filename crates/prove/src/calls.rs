@@ -236,8 +236,9 @@ impl Call for Observed {
 pub struct Observation {
     /// One entry per flow seen.
     pub flows: Vec<ObservedFlow>,
-    /// Packets that the kernel could not hand over: their flows may be missing.
-    pub lost_count: u64,
+    /// Packets that the kernel could not hand over: their flows may be missing. Absent if it does
+    /// not say how many.
+    pub lost_count: Option<u64>,
     /// Set when the limit of flows was exceeded.
     #[serde(default)]
     pub truncated: bool,

@@ -54,7 +54,8 @@ impl Seen {
     pub(super) fn new(observations: &[Option<Observation>]) -> Self {
         let mut seen = Self::default();
         for (gateway, observation) in observations.iter().enumerate() {
-            let whole = observation.as_ref().is_some_and(|seen| seen.lost_count == 0 && !seen.truncated);
+            let whole =
+                observation.as_ref().is_some_and(|seen| seen.lost_count == Some(0) && !seen.truncated);
             seen.watched.push(whole);
             for flow in observation.iter().flat_map(|observation| &observation.flows) {
                 if flow.protocol == WireProtocol::Tcp {
@@ -351,7 +352,7 @@ mod tests {
     }
 
     fn seen(one: Vec<ObservedFlow>, other: Vec<ObservedFlow>) -> Seen {
-        let whole = |flows| Some(Observation { flows, ..Observation::default() });
+        let whole = |flows| Some(Observation { flows, lost_count: Some(0), ..Observation::default() });
         Seen::new(&[whole(one), whole(other)])
     }
 

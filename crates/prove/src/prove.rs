@@ -383,11 +383,13 @@ impl Work<'_> {
                 }
             }
         }
-        for (host, seen) in by_host.iter().filter(|(_, seen)| seen.lost_count > 0 || seen.truncated) {
-            let message = format!(
-                "{host} could not count {} packets that passed: repeat with fewer flows",
-                seen.lost_count
-            );
+        for (host, seen) in by_host.iter().filter(|(_, seen)| seen.lost_count != Some(0) || seen.truncated) {
+            let uncounted = match seen.lost_count {
+                Some(0) => "all flows".to_owned(),
+                Some(count) => format!("{count} packets"),
+                None => "an unknown number of packets".to_owned(),
+            };
+            let message = format!("{host} could not count {uncounted} that passed: repeat with fewer flows");
             self.missed("not-counted", message);
         }
         Ok(route.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())

@@ -4,7 +4,10 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use clearstream_netlink::{LiveRoute, NetlinkError, RouteQuery, RouteSocket, marks_are_set};
-use clearstream_routing::lookup::{Lookup, Verdict};
+use clearstream_routing::{
+    lookup::{Lookup, Verdict},
+    multipath::ports_are_hashed,
+};
 use clearstream_schema::{
     plan::Check,
     routing::{Hop, HostRouting, NexthopTarget, RouteAction},
@@ -228,8 +231,8 @@ impl Asking<'_> {
 
     /// Whether the plan spreads the flows of two hosts by their ports.
     fn hashes_ports(&self, question: &Question) -> bool {
-        let planned = self.wanted.routing.sysctls.get(policy_key(question));
-        self.knows_ports && planned.is_some_and(|policy| policy.value == "1")
+        let ipv6 = question.destination.is_ipv6();
+        self.knows_ports && ports_are_hashed(ipv6, |key| value_of(self.wanted.routing, key)) == Some(true)
     }
 
     /// Next hops of a route of the kernel.
@@ -295,9 +298,10 @@ impl Asking<'_> {
 
     /// The route in effect has the plan's gateways, and lookups do not show them all.
     fn why_not_all(&self, question: &Question, answer: &Answer, action: &RouteAction) -> String {
-        let key = policy_key(question);
-        let policy = self.current.sysctls.get(key).map(|value| value.value.as_str());
-        if let Some(policy) = policy.filter(|policy| *policy != "1") {
+        let ipv6 = question.destination.is_ipv6();
+        if ports_are_hashed(ipv6, |key| value_of(self.current, key)) == Some(false) {
+            let key = policy_key(ipv6);
+            let policy = value_of(self.current, &key).unwrap_or_default();
             return format!("{key} is {policy}: no ports are hashed; `clearstream route apply` sets it to 1");
         }
         let lacking: Vec<String> = answer
@@ -374,11 +378,12 @@ fn hops_of(way: &Way) -> usize {
     }
 }
 
-fn policy_key(question: &Question) -> &'static str {
-    match question.destination.is_ipv6() {
-        true => "net.ipv6.fib_multipath_hash_policy",
-        false => "net.ipv4.fib_multipath_hash_policy",
-    }
+fn policy_key(ipv6: bool) -> String {
+    format!("net.{}.fib_multipath_hash_policy", if ipv6 { "ipv6" } else { "ipv4" })
+}
+
+fn value_of<'a>(routing: &'a HostRouting, key: &str) -> Option<&'a str> {
+    routing.sysctls.get(key).map(|value| value.value.as_str())
 }
 
 /// What an error of a lookup says (`fib_props`, net/ipv4/fib_semantics.c).

@@ -2,7 +2,7 @@
 //! `nft` show whether the host routes as before or as after, never between.
 
 use clearstream_netconfig::settings::{Format, render};
-use clearstream_plan::{apply, history, read, recover, revert, verify};
+use clearstream_plan::{added, apply, history, read, recover, revert, verify};
 use clearstream_schema::plan::{JournalState, Plan, Setting, Step};
 use serde_json::Value;
 
@@ -151,6 +151,34 @@ fn root_routes_are_what_ip_shows_and_come_back() {
     assert!(lab.tool("ip route get 10.100.0.7").contains("via 10.10.0."));
     lab.inside(|options| revert(&journal, false, &options)).unwrap();
     assert_eq!(shown(&lab), before);
+}
+
+/// What a plan in effect has added itself, for a watch that puts it back: nothing that was there before.
+#[test]
+fn root_added_addresses_are_those_of_plans_in_effect() {
+    let lab = lab();
+    let address =
+        |prefix: &str| Setting::Address { interface: "left".to_owned(), prefix: prefix.parse().unwrap() };
+    let added_now = || {
+        let is_address = |setting: &Setting| matches!(setting, Setting::Address { .. });
+        let mut found = lab.inside(|options| added(is_address, &options)).unwrap();
+        found.sort();
+        found.into_iter().map(|(setting, _)| setting.to_string()).collect::<Vec<_>>()
+    };
+    let make = |prefixes: &[&str]| {
+        let plan = lab.plan(prefixes.iter().map(|prefix| step(address(prefix), "proto 117")).collect());
+        lab.inside(|options| apply(&plan, &options)).unwrap().journal.unwrap()
+    };
+    let text = |prefix: &str| address(prefix).to_string();
+    assert!(added_now().is_empty());
+    let first = make(&["10.10.0.211/32"]);
+    assert_eq!(added_now(), [text("10.10.0.211/32")]);
+    let second = make(&["10.10.0.211/32", "10.10.0.212/32"]);
+    assert_eq!(added_now(), [text("10.10.0.211/32"), text("10.10.0.212/32")]);
+    lab.inside(|options| revert(&second, false, &options)).unwrap();
+    assert_eq!(added_now(), [text("10.10.0.211/32")]);
+    lab.inside(|options| revert(&first, false, &options)).unwrap();
+    assert!(added_now().is_empty());
 }
 
 #[test]

@@ -12,12 +12,14 @@ use super::{
 };
 
 /// Sysctls of the whole namespace.
-const SYSCTLS: [&str; 6] = [
+const SYSCTLS: [&str; 8] = [
     "net.ipv4.ip_forward",
     "net.ipv4.fib_multipath_hash_policy",
+    "net.ipv4.fib_multipath_hash_fields",
     "net.ipv4.conf.all.rp_filter",
     "net.ipv6.conf.all.forwarding",
     "net.ipv6.fib_multipath_hash_policy",
+    "net.ipv6.fib_multipath_hash_fields",
     "net.ipv4.fib_multipath_hash_seed",
 ];
 

@@ -186,8 +186,7 @@ impl State {
             })
             .collect();
         flows.sort_unstable_by_key(|flow| (flow.client, flow.server, flow.protocol));
-        // Without the statistic, losses are unknown and count as none.
-        let lost_count = self.socket.take_lost_count().unwrap_or(0);
+        let lost_count = self.socket.take_lost_count().ok();
         Observation { flows, lost_count, truncated: self.truncated, more: false }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use clearstream_routing::multipath::ports_are_hashed;
 use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
     human::count,
@@ -13,9 +14,6 @@ use super::{
     super::{decisions::Direction, judge::Judged, shares},
     EXPECTED_FLOWS, Evidence, SAME_GATEWAY, error,
 };
-
-/// `fib_multipath_hash_policy` of addresses and ports.
-const LAYER_4: &str = "1";
 
 impl Evidence<'_> {
     fn hash_key(&self) -> String {
@@ -52,7 +50,8 @@ impl Evidence<'_> {
                         self.family()
                     );
                     // The policy is the cause only where it is another one.
-                    if value == LAYER_4 {
+                    let read = |key: &str| self.facts.sysctl(&end.host, key);
+                    if ports_are_hashed(self.route.ipv6, read) == Some(true) {
                         let used = tested[0].forward_counts.iter().position(|count| *count == 0);
                         let correction = self.why_missing(Direction::Requests, client, used.unwrap_or(0));
                         findings.push(error("gateway-missing", &end.host, message, correction));

@@ -28,6 +28,23 @@ pub struct FlowKey {
     pub destination_port: u16,
 }
 
+/// Whether a host's sysctls spread the flows of two addresses by their ports: policy 1, or 3 with
+/// bits 0x10 or 0x20 of its fields (`fib_multipath_hash_policy` and `_fields`, ip-sysctl). `read`
+/// gives the value of a sysctl; absent where the policy is not known.
+pub fn ports_are_hashed<'a>(ipv6: bool, read: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
+    let family = if ipv6 { "ipv6" } else { "ipv4" };
+    let policy = read(&format!("net.{family}.fib_multipath_hash_policy"))?;
+    if policy.trim() != "3" {
+        return Some(policy.trim() == "1");
+    }
+    let fields = read(&format!("net.{family}.fib_multipath_hash_fields"))?.trim();
+    let fields = match fields.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => fields.parse(),
+    };
+    Some(fields.ok()? & 0x30 != 0)
+}
+
 impl FlowKey {
     /// The same flow from the other side.
     pub fn reversed(self) -> Self {

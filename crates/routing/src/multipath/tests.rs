@@ -42,6 +42,34 @@ fn flow(ipv6: bool, source: u32, destination: u32, ports: [u16; 2]) -> FlowKey {
     }
 }
 
+/// ip-sysctl.rst: policy 1 is layer 4, 2 layer 3 or inner layer 3, 3 the fields; bits 0x10 and 0x20
+/// of these are the source and the destination port.
+#[test]
+fn ports_are_hashed_by_policy_1_and_by_3_with_their_bits() {
+    for (policy, fields, expected) in [
+        (None, None, None),
+        (Some("0"), Some("0x0037"), Some(false)),
+        (Some("1"), Some("0x0007"), Some(true)),
+        (Some("2"), Some("0x0037"), Some(false)),
+        (Some("3"), None, None),
+        (Some("3"), Some("not a number"), None),
+        (Some("3"), Some("0x0007"), Some(false)),
+        (Some("3"), Some("0x0017"), Some(true)),
+        (Some("3"), Some("32"), Some(true)),
+    ] {
+        for (ipv6, family) in
+            [(false, "net.ipv4.fib_multipath_hash_"), (true, "net.ipv6.fib_multipath_hash_")]
+        {
+            let read = |key: &str| match key.strip_prefix(family) {
+                Some("policy") => policy,
+                Some("fields") => fields,
+                other => panic!("{key}: {other:?}"),
+            };
+            assert_eq!(ports_are_hashed(ipv6, read), expected, "{policy:?} {fields:?}");
+        }
+    }
+}
+
 proptest! {
     /// Documentation/networking/ip-sysctl.rst promises no such thing; the
     /// kernel does it (`__flow_hash_consistentify`).

@@ -6,7 +6,10 @@ use std::{
     net::IpAddr,
 };
 
-use clearstream_routing::node::{Received, ReverseFilter};
+use clearstream_routing::{
+    multipath::ports_are_hashed,
+    node::{Received, ReverseFilter},
+};
 use clearstream_schema::{
     human::list,
     prefix::Prefix,
@@ -259,10 +262,11 @@ pub(super) fn hash_policy(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
         if kernel.is_some_and(|kernel| kernel < KernelVersion::new(4, 4, 0)) {
             continue;
         }
+        let read = |key: &str| host.sysctl(key).map(|value| value.value.as_str());
+        let hashes_ports = ports_are_hashed(family == "ipv6", read);
         let setting = host.sysctl(&key);
         let (severity, what) = match setting.map(|value| value.value.trim()) {
-            Some("1") => continue,
-            Some("3") if fields_have_ports(host, family) => continue,
+            _ if hashes_ports == Some(true) => continue,
             Some("3") => {
                 (Severity::Warning, format!("is 3, and net.{family}.fib_multipath_hash_fields has no ports"))
             }
@@ -282,16 +286,6 @@ pub(super) fn hash_policy(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
             setting.and_then(|it| it.place.as_ref()),
         ));
     }
-}
-
-/// Bits 0x10 and 0x20 of `fib_multipath_hash_fields` (ip-sysctl).
-fn fields_have_ports(host: &View<'_>, family: &str) -> bool {
-    let fields = host.sysctl(&format!("net.{family}.fib_multipath_hash_fields"));
-    let fields = fields.and_then(|value| match value.value.trim().strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16).ok(),
-        None => value.value.trim().parse().ok(),
-    });
-    fields.is_some_and(|fields: u32| fields & 0x30 != 0)
 }
 
 fn policy_finding(
