@@ -136,8 +136,10 @@ fn run_flows<'a>(
 fn notices(config: &GatewayConfig, request_flows: &[RequestFlow], seen: &[Observation]) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut note = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
-    let lost: u64 = seen.iter().map(|one| one.lost_count).sum();
-    if lost > 0 {
+    // Absent where one gateway's kernel does not say.
+    let lost: Option<u64> = seen.iter().map(|one| one.lost_count).sum();
+    if lost != Some(0) {
+        let lost = lost.map_or_else(|| "an unknown number of".to_owned(), |count| count.to_string());
         let message = format!("{lost} packets at the gateways could not be inspected: paths may be missing");
         note("packets-unseen", message);
     }

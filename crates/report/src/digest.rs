@@ -10,7 +10,7 @@ use clearstream_schema::{
     flow::{Direction, FLOW_SUMMARY_SCHEMA, FlowSummary, ReceiveMethod},
     gateways::{GATEWAYS_SCHEMA, GatewaySummary},
     host::HostReport,
-    lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
+    lab::DELAY_LINE_LIMIT_NOTICE,
     outcome::Outcome,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::{
     Diagnose, ReportError,
+    delay_lines::DelayLines,
     document::section_id,
     estimate::Estimate,
     figure::identifier,
@@ -106,19 +107,6 @@ pub(crate) struct FailedTrial {
     pub(crate) experiment: String,
     pub(crate) factors: BTreeMap<String, Value>,
     pub(crate) message: String,
-}
-
-/// Counters of the lab's delay lines, over all trials.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct DelayLines {
-    pub(crate) passed_count: u64,
-    pub(crate) lost_count: u64,
-    pub(crate) overflow_count: u64,
-    /// Trials in which a delay line, not the path, was the limit.
-    pub(crate) limited_trial_count: usize,
-    pub(crate) late_p50_ns: Vec<f64>,
-    pub(crate) late_p99_ns: u64,
-    pub(crate) late_max_ns: u64,
 }
 
 /// A record, reduced to what the report shows.
@@ -468,17 +456,6 @@ pub(crate) fn detail<T: DeserializeOwned>(
 ) -> Result<Option<T>, ReportError> {
     let read = outcome.detail(schema).transpose();
     read.map_err(|source| ReportError::Detail { trial, schema, source })
-}
-
-impl DelayLines {
-    fn add(&mut self, stats: &DelayLineStats) {
-        self.passed_count += stats.passed_count;
-        self.lost_count += stats.lost_count;
-        self.overflow_count += stats.overflow_count;
-        self.late_p50_ns.push(stats.late_p50_ns as f64);
-        self.late_p99_ns = self.late_p99_ns.max(stats.late_p99_ns);
-        self.late_max_ns = self.late_max_ns.max(stats.late_max_ns);
-    }
 }
 
 /// An experiment that trials name and the study does not: shown, not dropped.

@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod csv;
+mod delay_lines;
 mod digest;
 mod document;
 mod estimate;

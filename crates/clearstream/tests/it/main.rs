@@ -76,5 +76,6 @@ mod strangers;
 mod streams;
 mod studies;
 mod study_page;
+mod study_runs;
 mod tune;
 mod watched;

@@ -10,6 +10,7 @@ mod folder;
 pub(crate) mod gathering;
 pub(crate) mod ini;
 pub(crate) mod ip_arguments;
+mod names;
 mod nearest;
 pub(crate) mod nftables;
 pub(crate) mod script;

@@ -15,7 +15,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 use clearstream_schema::routing::Place;
 
 use super::{
-    gathering::{Gathering, Names, place},
+    gathering::{Gathering, place},
+    names::Names,
     values,
 };
 
