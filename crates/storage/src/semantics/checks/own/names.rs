@@ -7,7 +7,7 @@ use clearstream_schema::semantics::{
     SemanticsVerdict::{No, Yes},
 };
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, openat, unlinkat},
+    fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, mkdirat, openat, unlinkat},
     io::Errno,
 };
 
@@ -31,6 +31,7 @@ const FILENAME: &str = "POSIX.1-2017 3.170 Filename";
 
 pub(super) const CHECKS: &[Check] = &[
     names("name-max", "longest name", "POSIX.1-2017 NAME_MAX", name_max),
+    names("path-max", "longest path", "POSIX.1-2017 PATH_MAX", path_max),
     names("case-sensitive", "names differ by case", FILENAME, case_sensitive),
     names("name-bytes", "any bytes in a name", FILENAME, name_bytes),
 ];
@@ -50,6 +51,43 @@ fn name_max(folder: &Folder) -> Result<SemanticsFound> {
             Ok(with_errno(SemanticsFound::new(No).with(text), errno))
         }
         Ok(_) => found(No, format!("statvfs reports {limit} bytes, but a longer name succeeds")),
+    }
+}
+
+/// A path of the most bytes that the kernel takes (PATH_MAX with its end, linux/limits.h): a file system that
+/// passes paths on with a prefix of its own (bindfs, unionfs) fails earlier.
+fn path_max(folder: &Folder) -> Result<SemanticsFound> {
+    const LONGEST: usize = 4095;
+    const COMPONENT: usize = 100;
+    let component = "p".repeat(COMPONENT);
+    let mut directories: Vec<String> = Vec::new();
+    let outcome = loop {
+        let above = directories.last().map(|above| format!("{above}/")).unwrap_or_default();
+        let rest = LONGEST - above.len();
+        if rest > 2 * COMPONENT {
+            let next = above + &component;
+            match mkdirat(folder.descriptor(), &next, Mode::from_raw_mode(0o700)) {
+                Ok(()) => directories.push(next),
+                Err(errno) => break Err((next.len(), errno)),
+            }
+            continue;
+        }
+        let path = above + &"f".repeat(rest);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        break match openat(folder.descriptor(), &path, flags, Mode::from_raw_mode(0o600)) {
+            Ok(_) => unlinkat(folder.descriptor(), &path, AtFlags::empty()).at("unlink").map(Ok)?,
+            Err(errno) => Err((path.len(), errno)),
+        };
+    };
+    for directory in directories.iter().rev() {
+        unlinkat(folder.descriptor(), directory, AtFlags::REMOVEDIR).at("rmdir")?;
+    }
+    match outcome {
+        Ok(()) => found(Yes, format!("{LONGEST} bytes")),
+        Err((length, errno)) => {
+            let text = format!("a path of {length} bytes fails, {LONGEST} are the most of the kernel");
+            Ok(with_errno(SemanticsFound::new(No).with(text), errno))
+        }
     }
 }
 
