@@ -7,7 +7,7 @@ use clearstream_schema::semantics::{
     SemanticsVerdict::{No, Yes},
 };
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, mkdirat, openat, unlinkat},
+    fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, mkdirat, openat, statat, unlinkat},
     io::Errno,
 };
 
@@ -45,7 +45,17 @@ fn name_max(folder: &Folder) -> Result<SemanticsFound> {
         return Ok(with_errno(SemanticsFound::new(No).with(text), errno));
     }
     match made(limit + 1) {
-        Err(Errno::NAMETOOLONG) => found(Yes, format!("{limit} bytes")),
+        // As for every call that takes a name: programs see by it that a name cannot exist.
+        Err(Errno::NAMETOOLONG) => {
+            match statat(folder.descriptor(), "n".repeat(limit + 1), AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NAMETOOLONG) => found(Yes, format!("{limit} bytes")),
+                Err(errno) => {
+                    let text = format!("open fails with ENAMETOOLONG for {} bytes, lstat does not", limit + 1);
+                    Ok(with_errno(SemanticsFound::new(No).with(text), errno))
+                }
+                Ok(_) => found(No, format!("lstat finds a name of {} bytes", limit + 1)),
+            }
+        }
         Err(errno) => {
             let text = format!("{} bytes fail, but not with ENAMETOOLONG", limit + 1);
             Ok(with_errno(SemanticsFound::new(No).with(text), errno))
