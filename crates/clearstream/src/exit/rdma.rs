@@ -16,7 +16,8 @@ pub(super) fn rdma_run(error: &RunError) -> ExitCode {
         | RunError::NoSockets
         | RunError::Static { .. }
         | RunError::SetId { .. }
-        | RunError::Bits { .. } => ExitCode::Unsupported,
+        | RunError::Bits { .. }
+        | RunError::Breaks { .. } => ExitCode::Unsupported,
         RunError::Start { .. } => ExitCode::File,
     }
 }

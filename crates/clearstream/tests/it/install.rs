@@ -330,7 +330,7 @@ fn the_data_path_is_optimized_fully() {
     assert!(fast.values().all(|one| one["opt-level"].as_integer() == Some(3)));
     // Every engine that opens sockets or moves bytes, what it links, and the libraries below programs of others.
     let engines = ["flow", "iwarp", "lab", "message", "overlap", "probe", "rdma", "storage", "sys"];
-    for name in engines.into_iter().chain(["iwarp-c", "libfabric", "verbs"]) {
+    for name in engines.into_iter().chain(["libfabric", "verbs"]) {
         assert!(fast.contains_key(&format!("clearstream-{name}")), "{name}");
     }
     assert!(fast.contains_key("ring") && fast.contains_key("crc-fast"));

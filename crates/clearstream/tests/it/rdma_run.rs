@@ -100,6 +100,38 @@ fn options_reach_the_program_and_its_exit_code_comes_back() {
     assert!(text.contains("soft3") && text.contains("c0000209"), "{text}");
 }
 
+/// librspreload alone ends bash by SIGSEGV, in rdma-core 44 and 65; before 61 it does not know epoll.
+#[test]
+fn programs_that_librspreload_breaks_are_named_before_they_start() {
+    let (folder, command) = installed(Some(&library()));
+    for program in ["bash", "/bin/bash"] {
+        refused(&command, &["--sockets", "--", program, "-c", "true"], 5, "bash crashes at its start");
+    }
+    let script = folder.path().join("script");
+    fs::write(&script, "#!/usr/bin/env bash\ntrue\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script.to_str().unwrap();
+    refused(&command, &["--sockets", "--", script], 5, "bash crashes at its start");
+    assert_eq!(run(&command, &["--", script]).status.code(), Some(0));
+    let (source, waiting) = (folder.path().join("epoll.c"), folder.path().join("waiting"));
+    fs::write(&source, "#include <sys/epoll.h>\nint main(void) { return epoll_ctl(0, 1, 0, 0) == 0; }\n")
+        .unwrap();
+    let built = Command::new("cc").arg("-o").arg(&waiting).arg(&source).status().unwrap();
+    assert!(built.success());
+    let output = run(&command, &["--sockets", "--", waiting.to_str().unwrap()]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let replaced = fs::read(librspreload()).unwrap().windows(11).any(|part| part == b"\0epoll_ctl\0");
+    assert_eq!(errors.contains("waiting may wait by epoll"), !replaced, "{errors}");
+}
+
+/// librspreload of this host, which `--sockets` preloads.
+fn librspreload() -> PathBuf {
+    let find = "ls /usr/lib*/rsocket/librspreload.so /usr/lib/*/rsocket/librspreload.so 2>/dev/null";
+    let listed = Command::new("sh").args(["-c", find]).output().unwrap();
+    String::from_utf8(listed.stdout).unwrap().lines().next().unwrap().into()
+}
+
 struct Running(Child);
 
 impl Drop for Running {

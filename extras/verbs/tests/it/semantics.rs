@@ -1,7 +1,10 @@
 //! C programs over the library: queues, events and errors as programs expect
 //! them, and the programs that need no connection.
 
-use std::process::{Command, Output};
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Output, Stdio},
+};
 
 use crate::common::{self, Capture, MPA_REQUEST, Network, Program, SERVER, c, count};
 
@@ -22,6 +25,29 @@ fn queues_events_and_errors_are_those_of_the_manual_pages() {
         // Each of the rejected uses is reported once.
         assert_eq!(errors.matches("use Send, RDMA Write and RDMA Read").count(), 1, "{errors}");
         assert_eq!(errors.matches("child of a fork").count(), 1, "{errors}");
+    }
+}
+
+/// The commands of docs/guide/verbs-c.md, with a compiler that warns of all that C99 does not have.
+#[test]
+fn the_example_of_the_guide_runs_with_every_kind_of_progress() {
+    let options = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-lrdmacm", "-libverbs"];
+    let program = c::compile(include_str!("../../examples/pingpong.c"), &options);
+    for (mode, port) in [("adaptive", "7261"), ("inline", "7262"), ("offloaded", "7263")] {
+        let start = |role: &str| {
+            let mut command = Command::new(&program.path);
+            command.args([role, "127.0.0.1", port, "100"]);
+            command.env("LD_PRELOAD", common::library()).env("CLEARSTREAM_VERBS_PROGRESS", mode);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let mut listener = start("listen");
+        let mut lines = BufReader::new(listener.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "listening", "{mode}");
+        let peer = start("connect").wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&peer.stdout);
+        assert!(peer.status.success() && said.starts_with("100 rounds, "), "{mode}: {peer:?}");
+        assert_eq!(lines.next().unwrap().unwrap(), "served 100 rounds", "{mode}");
+        assert!(listener.wait().unwrap().success(), "{mode}");
     }
 }
 

@@ -3,6 +3,7 @@
 mod ping;
 pub mod run;
 mod serve;
+mod spreload;
 mod transfer;
 
 use std::net::{IpAddr, SocketAddr};

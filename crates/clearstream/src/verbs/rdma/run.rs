@@ -22,9 +22,15 @@ use std::{
 
 use clap::ValueEnum;
 use clearstream_mpirun::libraries;
+use clearstream_schema::Notice;
 use clearstream_sys::document;
 
-use crate::{endpoints::own_program, exit::CommandError, output::Output};
+use super::spreload::{Outlook, outlook};
+use crate::{
+    endpoints::own_program,
+    exit::CommandError,
+    output::{Output, flush},
+};
 
 const LIBRARY: &str = "libclearstream_verbs.so";
 const SOCKETS_LIBRARY: &str = "librspreload.so";
@@ -128,6 +134,16 @@ pub enum RunError {
         /// Its path.
         program: PathBuf,
     },
+    /// A program that librspreload breaks.
+    #[error(
+        "{} crashes at its start below librspreload, with any verbs library: name the program that it starts, or run it \
+         without --sockets",
+        program.display()
+    )]
+    Breaks {
+        /// The program, or the interpreter of a script.
+        program: PathBuf,
+    },
     /// It cannot be read or started.
     #[error("cannot run {}: {source}", program.display())]
     Start {
@@ -149,6 +165,9 @@ impl RunArgs {
         check(&program)?;
         let mut command = Command::new(&program);
         let sockets = self.sockets.then(sockets_library).transpose()?;
+        if let Some(librspreload) = &sockets {
+            say_what_breaks(&program, librspreload, out)?;
+        }
         // The library that is first is asked first, and calls the next one.
         let ours: Vec<PathBuf> = sockets.into_iter().chain([library]).collect();
         command.arg0(name).args(arguments).env("LD_PRELOAD", preload(&ours));
@@ -170,6 +189,20 @@ impl RunArgs {
         // Returns only when it fails.
         Err(RunError::Start { source: command.exec(), program }.into())
     }
+}
+
+/// Programs that librspreload breaks are refused, or named before they start.
+fn say_what_breaks(program: &Path, librspreload: &Path, out: &Output) -> Result<(), RunError> {
+    match outlook(program, librspreload) {
+        Outlook::Runs => {}
+        Outlook::Crashes(file) => return Err(RunError::Breaks { program: file }),
+        Outlook::Warning(message) => {
+            out.notice(&Notice { id: "librspreload".to_owned(), message });
+            // The program takes the place of this one.
+            flush();
+        }
+    }
+    Ok(())
 }
 
 /// Returns the path of the library.
@@ -207,7 +240,7 @@ fn preload(libraries: &[PathBuf]) -> OsString {
 }
 
 /// Finds a program as a shell does.
-fn find(name: &OsStr) -> Option<PathBuf> {
+pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
     let is_program =
         |path: &PathBuf| fs::metadata(path).is_ok_and(|known| known.is_file() && known.mode() & 0o111 != 0);
     let path = PathBuf::from(name);

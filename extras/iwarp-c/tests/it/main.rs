@@ -1,5 +1,0 @@
-//! Tests of this crate as its users have it: one executable, a module for each subject.
-#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
-
-mod header;
-mod library;
