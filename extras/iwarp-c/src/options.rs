@@ -40,6 +40,7 @@ pub(crate) unsafe fn connect_options(
         large_fpdus: options.large_fpdus,
         local,
         timeout: Duration::from_millis(options.timeout_ms),
+        tcp_timeout: Duration::from_millis(options.timeout_ms),
         reply_timeout: Duration::from_millis(options.reply_timeout_ms),
         settle: u64::try_from(options.settle_us).ok().map(Duration::from_micros),
         ..ConnectOptions::default()
