@@ -344,3 +344,25 @@ impl Peer {
         self.generation = self.generation.max(introduction.generation);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_introduction_is_read_as_it_was_written_and_another_is_refused() {
+        let address = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 7), 7471);
+        let known = Introduction { address, incarnation: 0x0102_0304_0506_0708, generation: 9 };
+        let bytes = known.bytes();
+        assert_eq!(Introduction::read(&bytes), Some(known));
+        // Shorter by any byte, or of another protocol, version, byte order or number of credits.
+        for length in 0..bytes.len() {
+            assert_eq!(Introduction::read(&bytes[..length]), None);
+        }
+        for at in 0..14 {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert_eq!(Introduction::read(&other), None, "byte {at}");
+        }
+    }
+}
