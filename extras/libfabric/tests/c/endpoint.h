@@ -48,6 +48,8 @@ static void open_endpoint(const char *port) {
     hints->tx_attr->op_flags = FI_COMPLETION;
     hints->fabric_attr->prov_name = strdup("clearstream");
     CHECK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", port, FI_SOURCE, hints, &info));
+    if (info->domain_attr->av_type != FI_AV_UNSPEC)
+        fail("a kind of address vector that was not asked for");
     CHECK(fi_fabric(info->fabric_attr, &fabric, NULL));
     CHECK(fi_domain(fabric, info, &domain, NULL));
     CHECK(fi_av_open(domain, &vector, &av, NULL));
