@@ -36,6 +36,21 @@ pub unsafe fn parse(address: *const libc::sockaddr_in) -> Option<SocketAddrV4> {
         .then(|| SocketAddrV4::new(ip, u16::from_be(address.sin_port)))
 }
 
+/// Writes an address, as much of it as there is room for; returns whether all of it fitted.
+///
+/// # Safety
+/// `into` has room for `length` bytes.
+pub unsafe fn write(address: SocketAddrV4, into: *mut u8, length: *mut usize) -> bool {
+    let raw = raw(address);
+    // SAFETY: as required of the caller.
+    unsafe {
+        let room = length.read();
+        ptr::copy_nonoverlapping(ptr::from_ref(&raw).cast::<u8>(), into, room.min(size_of_val(&raw)));
+        length.write(size_of_val(&raw));
+        room >= size_of_val(&raw)
+    }
+}
+
 /// A name has no IPv4 address, or a service is no port.
 #[derive(Clone, Copy, Debug)]
 pub struct Unresolved;

@@ -138,10 +138,8 @@ fn describe(
         (domain.threading, domain.resource_mgmt) = (of_program(threading, FI_THREAD_SAFE), FI_RM_ENABLED);
         (domain.control_progress, domain.data_progress) =
             (of_program(control, FI_PROGRESS_AUTO), FI_PROGRESS_MANUAL);
-        domain.av_type = match wished.map(|domain| domain.av_type) {
-            None | Some(FI_AV_UNSPEC) => FI_AV_TABLE,
-            Some(requested) => requested,
-        };
+        // As libfabric's own providers: programs take the numbers of a table, which they asked for, to count from 0.
+        domain.av_type = wished.map_or(FI_AV_UNSPEC, |wished| wished.av_type);
         (domain.cq_data_size, domain.mr_key_size, domain.cq_cnt, domain.ep_cnt) = (8, 4, 256, 256);
         (domain.tx_ctx_cnt, domain.rx_ctx_cnt, domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) = (256, 256, 1, 1);
         (domain.caps, domain.mr_iov_limit) = (FI_LOCAL_COMM | FI_REMOTE_COMM, 1);

@@ -33,6 +33,7 @@ pub mod engine;
 pub mod info;
 pub mod matching;
 pub mod memory;
+pub mod vector;
 pub mod wire;
 
 use std::{ffi::c_void, ptr};

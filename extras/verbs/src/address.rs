@@ -54,17 +54,26 @@ pub fn storage(address: SocketAddr) -> libc::sockaddr_storage {
     storage
 }
 
-/// Returns the local address that the kernel uses to reach a peer.
-pub fn local_towards(peer: SocketAddr, from: Option<IpAddr>) -> std::io::Result<IpAddr> {
-    let any: IpAddr = match peer {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+/// Returns the local address, without a port, that the kernel uses to reach a peer: with the scope of a link-local one,
+/// without which no socket is bound to it (ipv6(7)).
+pub fn local_towards(peer: SocketAddr, from: Option<SocketAddr>) -> std::io::Result<SocketAddr> {
+    let any: SocketAddr = match peer {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let port = |mut address: SocketAddr, port: u16| {
+        address.set_port(port);
+        address
     };
     // Connecting a datagram socket selects a route and sends nothing.
-    let socket = UdpSocket::bind((from.unwrap_or(any), 0))?;
-    let peer = if peer.port() == 0 { SocketAddr::new(peer.ip(), 9) } else { peer };
-    socket.connect(peer)?;
-    Ok(socket.local_addr()?.ip())
+    let socket = UdpSocket::bind(port(from.unwrap_or(any), 0))?;
+    socket.connect(if peer.port() == 0 { port(peer, 9) } else { peer })?;
+    Ok(port(socket.local_addr()?, 0))
+}
+
+/// Scope of an IPv6 address, 0 without one.
+pub fn scope(address: SocketAddr) -> u32 {
+    if let SocketAddr::V6(six) = address { six.scope_id() } else { 0 }
 }
 
 /// Returns the address of the first interface that is up and not loopback;

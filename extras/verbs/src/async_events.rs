@@ -32,8 +32,16 @@ pub fn dispatch(runtime: &Runtime) {
     while let Some(event) = runtime.rnic.events().next(Some(Duration::ZERO)) {
         let mut connections = locked(&runtime.connections);
         match event {
-            AsyncEvent::Established { queue_pair } => established(&connections, queue_pair.0),
-            AsyncEvent::Disconnected { queue_pair, .. } => ended(runtime, &mut connections, queue_pair.0),
+            AsyncEvent::Established { queue_pair } => established(&mut connections, queue_pair.0),
+            AsyncEvent::Disconnected { queue_pair, .. } if connections.pairs.contains_key(&queue_pair.0) => {
+                ended(runtime, &mut connections, queue_pair.0);
+            }
+            AsyncEvent::Disconnected { .. } => {
+                // Of a destroyed queue pair: its descriptor is another connection's from now on.
+                let unused = connections.drop_closed();
+                drop(connections);
+                unused.into_iter().for_each(|token| runtime.helper.unwatch(token));
+            }
             AsyncEvent::TerminateReceived { queue_pair, .. } => {
                 fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_FATAL);
                 ended(runtime, &mut connections, queue_pair.0);
@@ -66,18 +74,20 @@ fn fatal(runtime: &Runtime, connections: &Connections, pair: u32, event_type: i3
 }
 
 /// The initiator's first message arrived: the responder is connected.
-fn established(connections: &Connections, pair: u32) {
+fn established(connections: &mut Connections, pair: u32) {
+    connections.remove_responder(pair);
     let Some(id) = connections.pairs.get(&pair).and_then(|known| known.id) else { return };
     // SAFETY: in the table, whose lock is held.
     let known = unsafe { &mut *id.0 };
-    if matches!(known.inner.stage, Stage::Accepting) {
+    if matches!(known.inner.stage, Stage::Accepting(_)) {
         known.inner.stage = Stage::Connected;
-        push(id, RDMA_CM_EVENT_ESTABLISHED, 0, Details::default());
+        push(id, RDMA_CM_EVENT_ESTABLISHED, 0, Details::with_reads(known.inner.reads));
     }
 }
 
 /// The connection ended.
 fn ended(runtime: &Runtime, connections: &mut Connections, pair: u32) {
+    connections.remove_responder(pair);
     let Some(known) = connections.pairs.get(&pair) else { return };
     // SAFETY: in the table, whose lock is held.
     takes_no_more(runtime, unsafe { &*known.pair.0 });
@@ -125,7 +135,7 @@ fn deliver_end(id: Handle<Id>) {
     let inner = unsafe { &mut (*id.0).inner };
     let event = match inner.stage {
         Stage::Connected => RDMA_CM_EVENT_DISCONNECTED,
-        Stage::Accepting => RDMA_CM_EVENT_CONNECT_ERROR,
+        Stage::Accepting(_) => RDMA_CM_EVENT_CONNECT_ERROR,
         _ => return,
     };
     inner.stage = Stage::Ended;

@@ -110,8 +110,8 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     }
     drop(connections);
     // No event follows; another thread may still work on one.
-    known.pending.wait();
-    runtime.async_events.forget(queue.cast());
+    known.pending.wait("ibv_destroy_cq");
+    runtime.async_events.forget(queue.cast(), "ibv_destroy_cq");
     // SAFETY: as above, and not used after this.
     drop(unsafe { take(queue.cast::<Queue>()) });
     0

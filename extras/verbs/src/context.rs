@@ -7,18 +7,19 @@ use std::{
     io,
     os::fd::{AsRawFd, OwnedFd},
     ptr,
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{Condvar, Mutex},
 };
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
-    abi::{ibv_async_event, ibv_context, ibv_context_ops, verbs_context},
+    abi::{ibv_async_event, ibv_context, verbs_context},
     completion::{poll_cq, req_notify_cq},
     device::{device, query_device_ex, query_port},
-    handle::{ACKNOWLEDGE_MAX, Handle, keep, locked},
+    handle::{Handle, await_acknowledged, keep, locked},
     kernel::{await_item, discard_item},
     post::{post_recv, post_send},
+    refusing,
     report::{failed, null},
     runtime::runtime,
     shared_receives::post_srq_recv,
@@ -77,8 +78,8 @@ impl AsyncQueue {
     }
 
     /// Removes the events about an object that is destroyed, and waits until the program has acknowledged those that it
-    /// has: another thread may still follow them. Not for ever, as a program may never do so.
-    pub fn forget(&self, element: *mut libc::c_void) {
+    /// has: another thread may still follow them.
+    pub fn forget(&self, element: *mut libc::c_void, call: &str) {
         let mut events = locked(&self.events);
         events.queued.retain(|(about, _)| {
             let keep = about.0 != element;
@@ -88,9 +89,7 @@ impl AsyncQueue {
             keep
         });
         let is_followed = |events: &mut Events| events.delivered.contains(&Handle(element));
-        let waited = self.acknowledged.wait_timeout_while(events, ACKNOWLEDGE_MAX, is_followed);
-        let (mut events, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        events.delivered.retain(|about| about.0 != element);
+        drop(await_acknowledged(events, &self.acknowledged, call, is_followed));
     }
 }
 
@@ -106,43 +105,36 @@ pub fn raise(descriptor: &OwnedFd) {
     let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
 }
 
-/// Allocates the context with its tables.
-pub fn allocate_context(events: &AsyncQueue) -> Handle<verbs_context> {
-    let none = ptr::null_mut();
-    let ops = ibv_context_ops {
-        compat_query_device: [none; 7],
-        alloc_mw: none,
-        bind_mw: none,
-        dealloc_mw: none,
-        compat_create_cq: none,
-        poll_cq: Some(poll_cq),
-        req_notify_cq: Some(req_notify_cq),
-        compat_cq_event: [none; 7],
-        post_srq_recv: Some(post_srq_recv),
-        compat_create_qp: [none; 4],
-        post_send: Some(post_send),
-        post_recv: Some(post_recv),
-        compat_create_ah: [none; 5],
-    };
-    let context = ibv_context {
-        device: device(),
-        ops,
-        cmd_fd: -1,
-        async_fd: events.descriptor(),
-        num_comp_vectors: 1,
-        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
-        // Marks a context inside of a `verbs_context`.
-        abi_compat: ptr::without_provenance_mut(usize::MAX),
-    };
-    Handle(keep(verbs_context {
-        newer: [none; 6],
-        query_port: Some(query_port),
-        not_offered: [none; 26],
-        query_device_ex: Some(query_device_ex),
-        not_offered_by_old: [none; 11],
-        sz: size_of::<verbs_context>(),
-        context,
-    }))
+/// Makes the context, with what is offered in its tables; the rest of them refuses.
+pub fn make_context(events: &AsyncQueue) -> Handle<verbs_context> {
+    // SAFETY: the device is never freed, and has that room.
+    let made = unsafe { refusing::context(device()) }.unwrap_or_else(empty_context);
+    // SAFETY: made above, and nobody else has it yet.
+    let known = unsafe { &mut *made };
+    known.query_port = Some(query_port);
+    known.query_device_ex = Some(query_device_ex);
+    known.context.async_fd = events.descriptor();
+    known.context.num_comp_vectors = 1;
+    let ops = &mut known.context.ops;
+    ops.poll_cq = Some(poll_cq);
+    ops.req_notify_cq = Some(req_notify_cq);
+    ops.post_srq_recv = Some(post_srq_recv);
+    ops.post_send = Some(post_send);
+    ops.post_recv = Some(post_recv);
+    Handle(made)
+}
+
+/// A context for a process without libibverbs: nothing is in its tables.
+fn empty_context() -> *mut verbs_context {
+    // SAFETY: all zero is NULL, or no function.
+    let mut made: verbs_context = unsafe { std::mem::zeroed() };
+    made.sz = size_of::<verbs_context>();
+    made.context.device = device();
+    made.context.cmd_fd = -1;
+    made.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
+    // Marks a context inside of a `verbs_context`.
+    made.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
+    keep(made)
 }
 
 /// Returns the context; NULL, with `errno`, when there is none.

@@ -27,17 +27,26 @@ pub const COMPLETIONS_MAX: u32 = 1 << 22;
 pub const SEGMENTS_MAX: u32 = 16;
 /// Maximum number of outstanding Reads.
 pub const READS_MAX: u8 = 128;
+/// Longest message, in bytes.
+pub const MESSAGE_MAX: u32 = i32::MAX as u32;
 /// Vendor: none, as of the kernel's software RDMA (rxe).
 const VENDOR: u32 = 0x00ff_ffff;
 /// Bytes of the layout that `ibv_query_port` fills: all before `link_layer`.
 const OLD_PORT_BYTES: usize = std::mem::offset_of!(ibv_port_attr, link_layer);
 
+/// The device, and room for the members that libibverbs counts its users in (`struct verbs_device` of driver.h).
+#[repr(C)]
+struct Device {
+    abi: ibv_device,
+    zeros: [u64; 64],
+}
+
 /// Returns the device, which is never freed.
 pub fn device() -> *mut ibv_device {
-    static DEVICE: OnceLock<Handle<ibv_device>> = OnceLock::new();
+    static DEVICE: OnceLock<Handle<Device>> = OnceLock::new();
     let make = || {
         let name = settings().map_or("clearstream0", |settings| settings.name.as_str());
-        Handle(keep(ibv_device {
+        let abi = ibv_device {
             ops: [ptr::null_mut(); 2],
             node_type: IBV_NODE_RNIC,
             transport_type: IBV_TRANSPORT_IWARP,
@@ -45,9 +54,10 @@ pub fn device() -> *mut ibv_device {
             dev_name: text("uverbs0"),
             dev_path: text("/sys/class/infiniband_verbs/uverbs0"),
             ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
-        }))
+        };
+        Handle(keep(Device { abi, zeros: [0; 64] }))
     };
-    DEVICE.get_or_init(make).0
+    DEVICE.get_or_init(make).0.cast()
 }
 
 fn text<const LENGTH: usize>(value: &str) -> [c_char; LENGTH] {
@@ -212,7 +222,7 @@ fn port() -> ibv_port_attr {
         active_mtu: IBV_MTU_1024,
         gid_tbl_len: 1,
         port_cap_flags: 0,
-        max_msg_sz: i32::MAX as u32,
+        max_msg_sz: MESSAGE_MAX,
         bad_pkey_cntr: 0,
         qkey_viol_cntr: 0,
         pkey_tbl_len: 1,

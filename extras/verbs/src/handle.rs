@@ -8,8 +8,26 @@ use std::{
     time::Duration,
 };
 
-/// Time for which the destruction of an object waits for a program that does not acknowledge its events.
-pub const ACKNOWLEDGE_MAX: Duration = Duration::from_secs(3);
+use crate::report::notice;
+
+/// Time after which the destruction of an object says that it waits for a program to acknowledge its events.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// Waits while `is_followed`: for ever, as the calls of the real libraries do, for what a program's thread may still
+/// follow. One line says so after a while.
+pub fn await_acknowledged<'a, T>(
+    state: MutexGuard<'a, T>,
+    acknowledged: &Condvar,
+    call: &str,
+    mut is_followed: impl FnMut(&mut T) -> bool,
+) -> MutexGuard<'a, T> {
+    let waited = acknowledged.wait_timeout_while(state, QUIET, &mut is_followed);
+    let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+    if timeout.timed_out() {
+        notice(&format!("{call} waits for events that the program has not acknowledged"));
+    }
+    acknowledged.wait_while(state, is_followed).unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Pointer to an object of a program, from its creation to its destruction.
 #[derive(Debug)]
@@ -75,10 +93,9 @@ impl Pending {
         self.acknowledged.notify_all();
     }
 
-    /// Waits until all are acknowledged, or for a program that never does, a while.
-    pub fn wait(&self) {
-        let count = locked(&self.count);
-        let _ = self.acknowledged.wait_timeout_while(count, ACKNOWLEDGE_MAX, |count| *count > 0);
+    /// Waits in a call until all are acknowledged.
+    pub fn wait(&self, call: &str) {
+        drop(await_acknowledged(locked(&self.count), &self.acknowledged, call, |count| *count > 0));
     }
 }
 

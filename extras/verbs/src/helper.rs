@@ -9,7 +9,8 @@
 //! never spins (`clearstream_iwarp`, `rnic/helper`).
 //!
 //! Inline progress is adaptive progress whose helper works only while a thread
-//! of the program waits in a call ([`begin_wait`]): such a thread cannot poll.
+//! of the program waits in a call ([`begin_wait`]), as such a thread cannot poll, and
+//! while a setup is under way ([`Attended`]).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -65,6 +66,24 @@ pub fn begin_wait() {
 pub fn end_wait() {
     if let Some(runtime) = runtime().filter(|runtime| runtime.settings.mode == Mode::Inline) {
         runtime.rnic.release_helper();
+    }
+}
+
+/// With inline progress, the RNIC's helper works while it exists: for a step of a setup, which a program may await by
+/// poll(2), outside of this library.
+pub struct Attended(());
+
+impl Attended {
+    /// Lets the helper work.
+    pub fn begin() -> Self {
+        begin_wait();
+        Self(())
+    }
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        end_wait();
     }
 }
 
@@ -230,7 +249,11 @@ fn run() {
         holds = locked(&runtime.connections).holds_any();
         if last_sweep.elapsed() >= SWEEP_INTERVAL {
             last_sweep = Instant::now();
-            let unused = locked(&runtime.connections).sweep();
+            let unused = {
+                let mut connections = locked(&runtime.connections);
+                connections.release_held_back();
+                connections.sweep()
+            };
             unused.into_iter().for_each(|token| helper.unwatch(token));
         }
     }

@@ -44,6 +44,7 @@ pub mod modify;
 pub mod post;
 pub mod queue_pair;
 pub mod refused;
+pub mod refusing;
 pub mod report;
 pub mod runtime;
 pub mod settings;

@@ -16,7 +16,8 @@ use crate::{
         IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
         IBV_WR_SEND_WITH_INV, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
     },
-    queue_pair::{INLINE_MAX, Pair},
+    device::MESSAGE_MAX,
+    queue_pair::Pair,
     report::not_offered,
     runtime::is_usable,
 };
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn post_send(
     let mut next = first;
     while !next.is_null() && invalid.is_none() {
         // SAFETY: a request of the caller's list.
-        match unsafe { send_request(&*next, pair.signals_all) } {
+        match unsafe { send_request(&*next, pair) } {
             Ok(request) => requests.push(request),
             Err(code) => invalid = Some(code),
         }
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn post_recv(
     // SAFETY: of `ibv_create_qp`.
     let pair = unsafe { &*pair.cast::<Pair>() };
     // SAFETY: the caller's list.
-    let requests = unsafe { receive_requests(first) };
+    let (requests, invalid) = unsafe { receive_requests(first, pair.cap.max_recv_sge) };
     let ids: List<u64> = requests.iter().map(|request| request.id).collect();
     let flush = |ids: &[u64]| {
         ids.iter().for_each(|id| pair.pair.complete_flushed(*id, Completed::Receive));
@@ -123,14 +124,15 @@ pub unsafe extern "C" fn post_recv(
     let (posted, code) = if !is_usable() {
         (0, libc::EPERM)
     } else if pair.has_ended() {
-        (0, flush(&ids))
+        (ids.len(), flush(&ids))
     } else {
         match pair.pair.post_receives(requests) {
-            Ok(()) => return 0,
-            Err(ListError { posted, error: PostError::NotConnected }) => (posted, flush(&ids[posted..])),
+            Ok(()) => (ids.len(), 0),
+            Err(ListError { posted, error: PostError::NotConnected }) => (ids.len(), flush(&ids[posted..])),
             Err(ListError { posted, error }) => (posted, code(error)),
         }
     };
+    let code = if posted == ids.len() { invalid.unwrap_or(code) } else { code };
     if code != 0 {
         let rejected = nth!(first, posted);
         // SAFETY: the caller's variable.
@@ -139,20 +141,31 @@ pub unsafe extern "C" fn post_recv(
     code
 }
 
-/// Converts a list of receives.
+/// Converts a list of receives, up to the first with more segments than the queue has: its code.
 ///
 /// # Safety
 /// `next` is NULL or a valid list.
-pub unsafe fn receive_requests(mut next: *mut ibv_recv_wr) -> List<ReceiveRequest> {
+pub unsafe fn receive_requests(
+    mut next: *mut ibv_recv_wr,
+    segments_max: u32,
+) -> (List<ReceiveRequest>, Option<c_int>) {
     let mut requests = List::new();
     // SAFETY: as required of the caller.
     while let Some(request) = unsafe { next.as_ref() } {
+        if !is_within(request.num_sge, segments_max) {
+            return (requests, Some(libc::EINVAL));
+        }
         // SAFETY: as required of the caller.
         let segments = unsafe { segments(request.sg_list, request.num_sge) };
         requests.push(ReceiveRequest { id: request.wr_id, segments });
         next = request.next;
     }
-    requests
+    (requests, None)
+}
+
+/// Whether a number of segments is one that a queue has.
+fn is_within(count: c_int, max: u32) -> bool {
+    u32::try_from(count).is_ok_and(|count| count <= max)
 }
 
 /// # Safety
@@ -180,11 +193,11 @@ unsafe fn segments(list: *mut ibv_sge, count: c_int) -> Segments {
 ///
 /// # Safety
 /// `list` is NULL or has `count` entries, which name readable memory.
-unsafe fn inline_data(list: *mut ibv_sge, count: c_int) -> Result<InlineData, c_int> {
+unsafe fn inline_data(list: *mut ibv_sge, count: c_int, max: u32) -> Result<InlineData, c_int> {
     let mut bytes = InlineData::new();
     // SAFETY: a list of the caller.
     for entry in unsafe { entries(list, count) } {
-        if bytes.len() + entry.length as usize > INLINE_MAX as usize {
+        if bytes.len() + entry.length as usize > max as usize {
             return Err(libc::EINVAL);
         }
         if entry.length > 0 {
@@ -196,13 +209,23 @@ unsafe fn inline_data(list: *mut ibv_sge, count: c_int) -> Result<InlineData, c_
     Ok(bytes)
 }
 
+/// Whether a message is longer than the port's longest.
+///
+/// # Safety
+/// The list of the request is valid.
+unsafe fn is_too_long(request: &ibv_send_wr) -> bool {
+    // SAFETY: a list of the caller.
+    let entries = unsafe { entries(request.sg_list, request.num_sge) };
+    entries.iter().map(|entry| u64::from(entry.length)).sum::<u64>() > MESSAGE_MAX.into()
+}
+
 /// # Safety
 /// The list of the request is valid; inline data is readable.
-unsafe fn data(request: &ibv_send_wr) -> Result<Data, c_int> {
+unsafe fn data(request: &ibv_send_wr, inline_max: u32) -> Result<Data, c_int> {
     // SAFETY: a list of the caller.
     unsafe {
         if request.send_flags & IBV_SEND_INLINE != 0 {
-            return inline_data(request.sg_list, request.num_sge).map(Data::Inline);
+            return inline_data(request.sg_list, request.num_sge, inline_max).map(Data::Inline);
         }
         Ok(Data::Gather(segments(request.sg_list, request.num_sge)))
     }
@@ -222,7 +245,12 @@ unsafe fn sink(request: &ibv_send_wr) -> Result<Segment, c_int> {
 
 /// # Safety
 /// The list of the request is valid; inline data is readable.
-unsafe fn send_request(request: &ibv_send_wr, signals_all: bool) -> Result<SendRequest, c_int> {
+unsafe fn send_request(request: &ibv_send_wr, pair: &Pair) -> Result<SendRequest, c_int> {
+    let inline_max = pair.cap.max_inline_data;
+    // SAFETY: a list of the caller.
+    if !is_within(request.num_sge, pair.cap.max_send_sge) || unsafe { is_too_long(request) } {
+        return Err(libc::EINVAL);
+    }
     let solicited = request.send_flags & IBV_SEND_SOLICITED != 0;
     // SAFETY: the caller filled the member of the union that the operation has;
     // all of its bytes are numbers.
@@ -232,12 +260,12 @@ unsafe fn send_request(request: &ibv_send_wr, signals_all: bool) -> Result<SendR
     // SAFETY: lists of the caller.
     let operation = unsafe {
         match request.opcode {
-            IBV_WR_SEND => Operation::Send { data: data(request)?, solicited, invalidate: None },
+            IBV_WR_SEND => Operation::Send { data: data(request, inline_max)?, solicited, invalidate: None },
             IBV_WR_SEND_WITH_INV => {
                 let invalidate = Some(Stag(request.imm_data));
-                Operation::Send { data: data(request)?, solicited, invalidate }
+                Operation::Send { data: data(request, inline_max)?, solicited, invalidate }
             }
-            IBV_WR_RDMA_WRITE => Operation::Write { data: data(request)?, remote },
+            IBV_WR_RDMA_WRITE => Operation::Write { data: data(request, inline_max)?, remote },
             IBV_WR_RDMA_READ => Operation::Read { sink: sink(request)?, remote, invalidate: false },
             IBV_WR_ATOMIC_FETCH_AND_ADD => {
                 Operation::FetchAdd { sink: sink(request)?, remote: target, add: atomic.compare_add, mask: 0 }
@@ -263,7 +291,7 @@ unsafe fn send_request(request: &ibv_send_wr, signals_all: bool) -> Result<SendR
     Ok(SendRequest {
         id: request.wr_id,
         operation,
-        signaled: signals_all || request.send_flags & IBV_SEND_SIGNALED != 0,
+        signaled: pair.signals_all || request.send_flags & IBV_SEND_SIGNALED != 0,
         fence: request.send_flags & IBV_SEND_FENCE != 0,
     })
 }

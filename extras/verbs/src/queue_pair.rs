@@ -183,7 +183,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     let pair = unsafe { take(pair.cast::<Pair>()) };
     connections.remove_pair(pair.abi.qp_num);
     drop(connections);
-    runtime.async_events.forget((&raw const *pair).cast_mut().cast());
+    runtime.async_events.forget((&raw const *pair).cast_mut().cast(), "ibv_destroy_qp");
     // SAFETY: they exist as long as the queue pair.
     let (sends, receives) = unsafe { (queue(pair.abi.send_cq), queue(pair.abi.recv_cq)) };
     // Also those that were not polled: programs free what they refer to.

@@ -120,7 +120,7 @@ fn open() -> Result<Runtime, String> {
     }
     let async_events =
         context::AsyncQueue::new().map_err(|error| format!("cannot open the device: {error}"))?;
-    let context = context::allocate_context(&async_events);
+    let context = context::make_context(&async_events);
     static IS_NOTED: Once = Once::new();
     // SAFETY: the handler stores a flag or a pointer.
     IS_NOTED.call_once(|| unsafe {

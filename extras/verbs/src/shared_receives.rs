@@ -5,7 +5,10 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use clearstream_iwarp::{rnic::SharedReceiveQueue, verbs::PostError};
+use clearstream_iwarp::{
+    rnic::{ListError, SharedReceiveQueue},
+    verbs::PostError,
+};
 
 use crate::{
     abi::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr},
@@ -27,6 +30,7 @@ pub struct SharedReceives {
     pub queue: SharedReceiveQueue,
     token: u64,
     depth: u32,
+    segments: u32,
     limit: AtomicU32,
     /// Queue pairs that receive from it.
     pub users: Users,
@@ -67,6 +71,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, options: *mut ibv_srq_i
         queue,
         token,
         depth,
+        segments: options.attr.max_sge,
         limit: AtomicU32::new(0),
         users: Users::default(),
     });
@@ -90,7 +95,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(queue: *mut ibv_srq) -> c_int {
     // SAFETY: its domain exists as long as it does.
     unsafe { domain(shared.abi.pd) }.users.remove();
     locked(&runtime.connections).shared.remove(&shared.token);
-    runtime.async_events.forget(queue.cast());
+    runtime.async_events.forget(queue.cast(), "ibv_destroy_srq");
     0
 }
 
@@ -129,7 +134,7 @@ pub unsafe extern "C" fn ibv_query_srq(queue: *mut ibv_srq, into: *mut ibv_srq_a
     unsafe {
         let shared = &*queue.cast::<SharedReceives>();
         let srq_limit = shared.limit.load(Ordering::Relaxed);
-        into.write(ibv_srq_attr { max_wr: shared.depth, max_sge: SEGMENTS_MAX, srq_limit });
+        into.write(ibv_srq_attr { max_wr: shared.depth, max_sge: shared.segments, srq_limit });
     }
     0
 }
@@ -147,17 +152,25 @@ pub unsafe extern "C" fn post_srq_recv(
     if !is_usable() {
         return libc::EPERM;
     }
-    // SAFETY: of `ibv_create_srq`, and the caller's list.
-    let (shared, requests) = unsafe { (&*queue.cast::<SharedReceives>(), receive_requests(first)) };
-    let Err(rejected) = shared.queue.post(requests) else { return 0 };
+    // SAFETY: of `ibv_create_srq`.
+    let shared = unsafe { &*queue.cast::<SharedReceives>() };
+    // SAFETY: the caller's list.
+    let (requests, invalid) = unsafe { receive_requests(first, shared.segments) };
+    let converted = requests.len();
+    let (posted, code) = match (shared.queue.post(requests), invalid) {
+        (Ok(()), None) => return 0,
+        (Ok(()), Some(code)) => (converted, code),
+        (Err(ListError { posted, error: PostError::Full }), _) => (posted, libc::ENOMEM),
+        (Err(ListError { posted, .. }), _) => (posted, libc::EINVAL),
+    };
     let mut at = first;
-    for _ in 0..rejected.posted {
+    for _ in 0..posted {
         // SAFETY: a request of the list.
         at = unsafe { (*at).next };
     }
     // SAFETY: the caller's variable.
     unsafe { bad.write(at) };
-    if rejected.error == PostError::Full { libc::ENOMEM } else { libc::EINVAL }
+    code
 }
 
 /// Marks the limit as reached: it is disarmed.

@@ -20,6 +20,7 @@ const FLAG_CRC: u8 = 0x40;
 const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
 const FLAG_LARGE: u8 = 0x08;
+const FLAG_READY: u8 = 0x04;
 
 const PEER_TO_PEER: u16 = 0x8000;
 const RTR_SEND: u16 = 0x4000;
@@ -78,6 +79,9 @@ pub struct SetupFrame {
     /// A reserved bit by which Linux' siw signals that it accepts FPDUs larger
     /// than a segment.
     pub large_fpdus: bool,
+    /// A reserved bit by which a responder of this implementation says in its Reply that it reads what follows at once.
+    /// It is no bit of a Request, because siw returns all of those.
+    pub ready: bool,
     /// 0, 1 or 2.
     pub revision: u8,
     /// Bit S and the fields it announces; revision 2 only.
@@ -117,6 +121,7 @@ impl SetupFrame {
             (self.reject, FLAG_REJECT),
             (self.enhanced.is_some(), FLAG_ENHANCED),
             (self.large_fpdus, FLAG_LARGE),
+            (self.ready, FLAG_READY),
         ]
         .into_iter()
         .fold(0, |flags, (set, bit)| if set { flags | bit } else { flags })
@@ -163,6 +168,7 @@ impl SetupFrame {
             crc: flags & FLAG_CRC != 0,
             reject: flags & FLAG_REJECT != 0,
             large_fpdus: flags & FLAG_LARGE != 0,
+            ready: kind == Kind::Reply && flags & FLAG_READY != 0,
             revision,
             enhanced,
             private_data: private_data.to_vec(),

@@ -164,6 +164,13 @@ impl Machine {
         }
     }
 
+    /// Whether sends of a responder wait for the initiator's first FPDU, which no ready-to-receive message of the setup
+    /// will be.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.first_missing && self.expected_rtr.is_none() && self.outstanding() > 0
+    }
+
     /// Posts a request to the send queue. Its memory is validated when it is
     /// processed.
     ///

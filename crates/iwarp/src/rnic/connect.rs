@@ -25,7 +25,10 @@ use crate::{
         link::Link,
         phase::Phase,
         queue_pair::Handle,
-        setup::{FrameReader, Prepared, await_socket, connected, send_all, socket},
+        setup::{
+            FrameReader, Prepared, await_socket, awaits_reply, chosen, connected, send_all, socket,
+            type_of_service,
+        },
     },
 };
 
@@ -112,15 +115,11 @@ pub(super) struct Attempt {
     /// `None` once it was passed to the connection.
     socket: Option<Socket>,
     peer: SocketAddr,
-    local: Option<SocketAddr>,
     offer: Offer,
     request: Vec<u8>,
-    /// See [`ConnectOptions::fall_back`].
-    fall_back: bool,
+    options: ConnectOptions,
     /// Error of revision 2, when this is the second attempt.
     first: Option<ConnectError>,
-    reply_timeout: Duration,
-    settle: Duration,
     /// `None` during the TCP handshake, then the reader of the Reply.
     reply: Option<FrameReader>,
     /// Received Reply, during the settle time.
@@ -162,18 +161,15 @@ impl Attempt {
             handle,
             socket: None,
             peer,
-            local: options.local,
             offer,
             request,
-            fall_back: options.fall_back,
+            options: options.clone(),
             first: None,
-            reply_timeout: options.reply_timeout,
-            settle: options.settle_delay(peer),
             reply: None,
             replied: None,
             began: now,
             last: after(options.timeout),
-            end: after(options.timeout),
+            end: after(options.timeout.min(options.tcp_timeout)),
         };
         attempt.connect().map_err(|source| ConnectError::Tcp { step: "connect to", peer, source })?;
         Ok(attempt)
@@ -181,7 +177,10 @@ impl Attempt {
 
     fn connect(&mut self) -> io::Result<()> {
         let socket = socket(self.peer, &self.handle.link.domain.device.options)?;
-        if let Some(local) = self.local {
+        type_of_service(&socket, &self.options.socket)?;
+        if let Some(local) = self.options.local {
+            // Also a port whose last connection is in TIME_WAIT, which needs it on both sockets (socket(7)).
+            socket.set_reuse_address(true)?;
             socket.bind(&local.into())?;
         }
         match socket.connect(&self.peer.into()) {
@@ -220,7 +219,7 @@ impl Attempt {
             ConnectError::Setup { source: MpaError::OtherRevision { reply: 1, .. }, .. } => true,
             _ => false,
         };
-        if !other || self.offer.revision < 2 || !self.fall_back {
+        if !other || self.offer.revision < 2 || !self.options.fall_back {
             return Err(error);
         }
         if self.offer.peer_to_peer.is_some() {
@@ -228,7 +227,7 @@ impl Attempt {
         }
         self.offer.revision = 1;
         self.request = initiate(&self.offer).encode().map_err(ConnectError::Option)?;
-        (self.reply, self.end) = (None, self.last);
+        (self.reply, self.end) = (None, self.last.min(after(self.options.tcp_timeout)));
         // Close the old socket first: the local port may be reused.
         self.socket = None;
         match self.connect() {
@@ -259,8 +258,8 @@ impl Attempt {
             let Some((frame, early)) = read else { return self.in_time(Self::no_reply) };
             let negotiated =
                 conclude(&self.offer, &frame).map_err(|error| self.terminate_setup(&frame, error))?;
+            self.end = after(self.options.settle_delay(self.peer, frame.ready));
             self.replied = Some(Replied { negotiated, private_data: frame.private_data, early });
-            self.end = after(self.settle);
         }
         if Instant::now() < self.end {
             return Ok(None);
@@ -273,13 +272,15 @@ impl Attempt {
         let Some(socket) = &self.socket else { return Ok(()) };
         let sound = match socket.take_error() {
             Ok(Some(error)) | Err(error) => Err(error),
-            Ok(None) => connected(socket, &self.handle.link.domain.device.options),
+            Ok(None) => {
+                connected(socket, &self.handle.link.domain.device.options).and_then(|()| awaits_reply(socket))
+            }
         };
         sound.map_err(|source| ConnectError::Tcp { step, peer, source })?;
         send_all(socket, &self.request).map_err(|error| error.of(peer, "reply"))?;
         self.reply = Some(FrameReader::new(Kind::Reply));
         self.began = Instant::now();
-        self.end = self.end.min(after(self.reply_timeout));
+        self.end = self.last.min(after(self.options.reply_timeout));
         Ok(())
     }
 
@@ -287,6 +288,10 @@ impl Attempt {
         let (Some(socket), Some(replied)) = (self.socket.take(), self.replied.take()) else {
             return Err(ConnectError::State(State::Error));
         };
+        let (peer, step) = (self.peer, "connect to");
+        connected(&socket, &self.handle.link.domain.device.options)
+            .and_then(|()| chosen(&socket, &self.options.socket))
+            .map_err(|source| ConnectError::Tcp { step, peer, source })?;
         let Replied { negotiated, private_data, early } = replied;
         let prepared = Prepared { socket, negotiated, private_data, peer: self.peer };
         establish(&self.handle.link, prepared, &early, None)
@@ -384,6 +389,7 @@ fn reply(link: &Arc<Link>, incoming: Incoming, options: &AcceptOptions) -> Resul
         private_data: options.private_data.clone(),
     };
     let (socket, request) = incoming.into_parts();
+    chosen(&socket, &options.socket).map_err(|source| ConnectError::Tcp { step: "accept", peer, source })?;
     let (reply, negotiated) = respond(&offer, &request).map_err(|(reply, source)| {
         if let Some(bytes) = reply.and_then(|reply| reply.encode().ok()) {
             // Best effort: the connection is closed next.

@@ -23,11 +23,11 @@ use socket2::Socket;
 use crate::{
     mpa::{Kind, SetupFrame, reject},
     rnic::{
-        ConnectError, Rnic, VerbsError, after,
+        ConnectError, Rnic, SocketOptions, VerbsError, after,
         channel::{self, readable},
         device::Device,
         locked,
-        setup::{FrameReader, SetupError, connected, send_all, socket},
+        setup::{FrameReader, SetupError, connected, send_all, socket, type_of_service},
     },
 };
 
@@ -74,6 +74,8 @@ struct Peers {
     /// At most one: requests not accepted keep the descriptor readable.
     complete: Option<Incoming>,
     failures: VecDeque<ConnectError>,
+    /// Why the last connection was not accepted, if not for its peer.
+    lack: Option<io::Error>,
     ready: Vec<u64>,
 }
 
@@ -102,13 +104,15 @@ impl Listener {
         Self::listen(rnic, bound().map_err(failed)?)
     }
 
-    /// Listens on a bound TCP socket, which reserved its port before.
+    /// Listens on a bound TCP socket, which reserved its port before. The type of service of the options is that of
+    /// accepted connections.
     ///
     /// # Errors
     /// Error of the system call.
-    pub fn from_bound(rnic: &Rnic, socket: OwnedFd) -> Result<Self, VerbsError> {
+    pub fn from_bound(rnic: &Rnic, socket: OwnedFd, options: &SocketOptions) -> Result<Self, VerbsError> {
         let socket = Socket::from(socket);
-        socket.set_nonblocking(true).map_err(|source| VerbsError::System { step: "listen", source })?;
+        let prepared = socket.set_nonblocking(true).and_then(|()| type_of_service(&socket, options));
+        prepared.map_err(|source| VerbsError::System { step: "listen", source })?;
         Self::listen(rnic, socket)
     }
 
@@ -176,6 +180,12 @@ impl Listener {
         locked(&self.state).failures.drain(..).collect()
     }
 
+    /// Returns what was lacking to accept a connection since the last call: descriptors or memory. Connections wait
+    /// meanwhile, or displace peers without a complete request.
+    pub fn lack(&self) -> Option<io::Error> {
+        locked(&self.state).lack.take()
+    }
+
     fn poll(&self, peers: &mut Peers) -> io::Result<()> {
         let mut ready = std::mem::take(&mut peers.ready);
         ready.clear();
@@ -239,10 +249,15 @@ impl Listener {
                 Err(error) => match peers.strangers.refused(&error, now) {
                     Accepting::Again => continue,
                     Accepting::Close(number) => {
+                        peers.lack = Some(error);
                         peers.drop_silent(number, now);
                         continue;
                     }
-                    Accepting::Later | Accepting::Pause => return,
+                    Accepting::Pause => {
+                        peers.lack = Some(error);
+                        return;
+                    }
+                    Accepting::Later => return,
                 },
             };
             let Some(peer) = peer.as_socket() else { continue };
@@ -303,6 +318,7 @@ impl Peers {
             pending: BTreeMap::new(),
             complete: None,
             failures: VecDeque::new(),
+            lack: None,
             ready: Vec::new(),
         }
     }

@@ -48,7 +48,7 @@ pub use domain::ProtectionDomain;
 pub use error::{ConnectError, VerbsError};
 pub use event::{AsyncEvent, AsyncEvents};
 pub use listener::{Incoming, Listener};
-pub use options::{AcceptOptions, ConnectOptions, Established};
+pub use options::{AcceptOptions, ConnectOptions, Established, SocketOptions};
 pub use queue_pair::{ListError, QueuePair, QueuePairAttributes, QueuePairOptions};
 pub use ring::Notify;
 pub use shared_receive_queue::SharedReceiveQueue;

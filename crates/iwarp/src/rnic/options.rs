@@ -34,13 +34,31 @@ pub struct ConnectOptions {
     pub local: Option<SocketAddr>,
     /// Timeout of the whole setup: TCP, request, reply.
     pub timeout: Duration,
-    /// Timeout of the reply once the request is sent.
+    /// Timeout of TCP's handshake.
+    pub tcp_timeout: Duration,
+    /// Timeout of the reply once the request is sent: the time that the peer's
+    /// program has to accept. A peer whose TCP acknowledges nothing for five
+    /// seconds ends the setup sooner.
     pub reply_timeout: Duration,
     /// Delay of the first message after the reply; `None`: 10 ms, and none to
-    /// this host's loopback. Linux' siw misses data that arrives right after
+    /// this host's loopback or to a peer whose reply says that it needs none.
+    /// Linux' siw misses data that arrives right after
     /// its reply, while it takes over the socket, until more arrives: a single
     /// first message would be lost.
     pub settle: Option<Duration>,
+    /// Options of the socket.
+    pub socket: SocketOptions,
+}
+
+/// Options of a connection's socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Type of service of IPv4, traffic class of IPv6: DSCP and ECN of each
+    /// packet. `None` leaves it to the kernel, which copies a listener's.
+    pub type_of_service: Option<u8>,
+    /// Time for which sent data may stay unacknowledged before the connection
+    /// ends (`TCP_USER_TIMEOUT`, tcp(7)); `None` leaves it to the kernel.
+    pub user_timeout: Option<Duration>,
 }
 
 impl Default for ConnectOptions {
@@ -57,8 +75,10 @@ impl Default for ConnectOptions {
             large_fpdus: false,
             local: None,
             timeout: Duration::from_secs(10),
+            tcp_timeout: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(5),
             settle: None,
+            socket: SocketOptions::default(),
         }
     }
 }
@@ -67,9 +87,10 @@ impl Default for ConnectOptions {
 const SETTLE: Duration = Duration::from_millis(10);
 
 impl ConnectOptions {
-    /// Returns the delay for this peer.
-    pub(super) fn settle_delay(&self, peer: SocketAddr) -> Duration {
-        self.settle.unwrap_or(if peer.ip().is_loopback() { Duration::ZERO } else { SETTLE })
+    /// Returns the delay for this peer, unless its reply says that it needs none.
+    pub(super) fn settle_delay(&self, peer: SocketAddr, is_ready: bool) -> Duration {
+        let needless = is_ready || peer.ip().is_loopback();
+        self.settle.unwrap_or(if needless { Duration::ZERO } else { SETTLE })
     }
 }
 
@@ -94,6 +115,8 @@ pub struct AcceptOptions {
     /// first and the initiator is known to be ready for it, without a
     /// peer-to-peer setup. perftest's `ib_write_lat` is one.
     pub send_first: bool,
+    /// Options of the socket.
+    pub socket: SocketOptions,
 }
 
 impl Default for AcceptOptions {
@@ -106,6 +129,7 @@ impl Default for AcceptOptions {
             markers: false,
             large_fpdus: true,
             send_first: false,
+            socket: SocketOptions::default(),
         }
     }
 }
@@ -138,4 +162,27 @@ pub struct Established {
     pub initiator: bool,
     /// Maximum length of a ULPDU (RFC 5044, section 4.5).
     pub mulpdu_bytes: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::net::Ipv6Addr;
+
+    #[test]
+    fn only_a_peer_that_may_miss_it_delays_the_first_message() {
+        let far = SocketAddr::from(([192, 0, 2, 1], 1));
+        let near = SocketAddr::from((Ipv6Addr::LOCALHOST, 1));
+        let chosen = |settle| ConnectOptions { settle, ..ConnectOptions::default() };
+        let table = [
+            (None, far, false, SETTLE),
+            (None, far, true, Duration::ZERO),
+            (None, near, false, Duration::ZERO),
+            (Some(Duration::from_secs(1)), near, true, Duration::from_secs(1)),
+        ];
+        for (settle, peer, is_ready, delay) in table {
+            assert_eq!(chosen(settle).settle_delay(peer, is_ready), delay);
+        }
+    }
 }

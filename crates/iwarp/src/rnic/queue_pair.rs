@@ -203,6 +203,18 @@ impl QueuePair {
         connect::accept(self.link(), request, options)
     }
 
+    /// Whether sends of a responder wait for the first message of an initiator that may never send one: its setup is not
+    /// peer-to-peer.
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.link().with_machine(|machine| machine.is_held_back()).unwrap_or(false)
+    }
+
+    /// Sends as responder before the initiator's first message, which the standard forbids ([`AcceptOptions::send_first`]).
+    pub fn send_first(&self) {
+        self.link().with_machine(Machine::send_first);
+    }
+
     /// Posts a request to the send queue. Inline progress sends it at once;
     /// adaptive progress may hold a small Write for the post that follows, for
     /// two ticks of its helper (two milliseconds, if that is scheduled in time).

@@ -1,6 +1,11 @@
 //! Sockets and setup frames: code common to initiator and responder.
 
-use std::{io, net::SocketAddr, os::fd::BorrowedFd, time::Instant};
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -12,13 +17,15 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use crate::{
     mpa::{Kind, MpaError, Negotiated, SetupFrame, mulpdu},
     queue_pair::{Machine, Receives},
-    rnic::{ConnectError, Established, RnicOptions, link::Link},
+    rnic::{ConnectError, Established, RnicOptions, SocketOptions, link::Link},
 };
 
 /// Larger than a frame, so that early bytes after it are seen too.
 const CHUNK_BYTES: usize = 1024;
 /// Keepalive probes per keepalive time.
 const KEEPALIVE_PROBES: u32 = 3;
+/// Time for which the TCP of a peer that is to reply may acknowledge nothing.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Creates a non-blocking TCP socket with the RNIC's options.
 pub(super) fn socket(address: SocketAddr, options: &RnicOptions) -> io::Result<Socket> {
@@ -38,15 +45,39 @@ pub(super) fn socket(address: SocketAddr, options: &RnicOptions) -> io::Result<S
 pub(super) fn connected(socket: &Socket, options: &RnicOptions) -> io::Result<()> {
     // FPDUs are sent without delay (RFC 5044, section 5.1).
     socket.set_tcp_nodelay(true)?;
-    if let Some(silence) = options.keepalive {
-        let interval = silence / (KEEPALIVE_PROBES + 1);
-        // Whole seconds, at least one (tcp(7)).
-        let interval = interval.max(std::time::Duration::from_secs(1));
-        let keepalive =
-            TcpKeepalive::new().with_time(interval).with_interval(interval).with_retries(KEEPALIVE_PROBES);
-        socket.set_tcp_keepalive(&keepalive)?;
+    match options.keepalive {
+        Some(silence) => keep_alive(socket, silence / (KEEPALIVE_PROBES + 1), KEEPALIVE_PROBES),
+        None => socket.set_keepalive(false),
     }
-    Ok(())
+}
+
+fn keep_alive(socket: &Socket, interval: Duration, probes: u32) -> io::Result<()> {
+    // Whole seconds, at least one (tcp(7)).
+    let interval = interval.max(Duration::from_secs(1));
+    let keepalive = TcpKeepalive::new().with_time(interval).with_interval(interval).with_retries(probes);
+    socket.set_tcp_keepalive(&keepalive)
+}
+
+/// Sets the options that end the wait for a program that takes its time when its host is gone.
+pub(super) fn awaits_reply(socket: &Socket) -> io::Result<()> {
+    keep_alive(socket, Duration::ZERO, SILENCE.as_secs() as u32)?;
+    socket.set_tcp_user_timeout(Some(SILENCE))
+}
+
+/// Sets the options that the consumer chose for the socket of a connection.
+pub(super) fn chosen(socket: &Socket, options: &SocketOptions) -> io::Result<()> {
+    socket.set_tcp_user_timeout(options.user_timeout)?;
+    type_of_service(socket, options)
+}
+
+/// Sets the type of service, which concerns all packets of a connection: before its first one.
+pub(super) fn type_of_service(socket: &Socket, options: &SocketOptions) -> io::Result<()> {
+    let Some(class) = options.type_of_service.map(u32::from) else { return Ok(()) };
+    if socket.domain()? == Domain::IPV6 {
+        socket.set_tclass_v6(class)?;
+    }
+    // An IPv6 socket has one too, for peers whose IPv4 addresses are mapped.
+    socket.set_tos_v4(class)
 }
 
 /// Error of sending or receiving a setup frame.

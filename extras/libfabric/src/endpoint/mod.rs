@@ -10,14 +10,7 @@ use std::{
     },
 };
 
-use crate::{
-    abi::*,
-    addresses,
-    completion::CompletionQueue,
-    counter::Counter,
-    domain::{Vector, write_address},
-    engine::Core,
-};
+use crate::{abi::*, addresses, completion::CompletionQueue, counter::Counter, engine::Core, vector::Vector};
 
 use self::messages::{MESSAGES, TAGGED};
 
@@ -141,7 +134,7 @@ unsafe extern "C" fn bind(endpoint: *mut Endpoint, object: *mut fid, flags: u64)
         FI_CLASS_AV => {
             // SAFETY: as above, by its class.
             let addresses = unsafe { &(*object.cast::<Vector>()).addresses };
-            endpoint.core.with(|engine| engine.vector = addresses.clone());
+            endpoint.core.with(|engine| engine.bind_vector(addresses.clone()));
             0
         }
         FI_CLASS_EQ => 0,
@@ -232,6 +225,6 @@ unsafe extern "C" fn name(endpoint: *mut Endpoint, into: *mut u8, length: *mut u
     // SAFETY: of `open`, and the caller's memory.
     unsafe {
         let address = (*endpoint).core.with(|engine| engine.address());
-        if write_address(address, into, length) { 0 } else { -FI_ETOOSMALL }
+        if addresses::write(address, into, length) { 0 } else { -FI_ETOOSMALL }
     }
 }

@@ -151,14 +151,27 @@ impl Engine {
         }
     }
 
-    /// Ends a connection: everything under way over it fails.
+    /// Ends a connection: everything under way over it fails. What arrived stays, but for offers of memory that cannot be
+    /// read any more.
     pub(super) fn fail(&mut self, peer: usize) {
-        if matches!(self.peers[peer].phase, Phase::Failed) {
+        let of = &mut self.peers[peer];
+        if matches!(of.phase, Phase::Ended) {
             return;
         }
-        self.peers[peer].phase = Phase::Failed;
-        self.peers[peer].pair = None;
+        let was_connected = matches!(of.phase, Phase::Connected);
+        (of.is_lost, of.is_untold) = (of.is_lost || was_connected, !was_connected);
+        of.phase = Phase::Ended;
+        of.generation = of.generation.saturating_add(1);
+        if let Some(pair) = of.pair.take() {
+            // What it still reports concerns nobody.
+            self.by_pair[pair.id().0 as usize] = None;
+        }
+        // No driver has the queue pair any more, so that nothing writes there.
+        of.buffers = Box::default();
+        of.reads = 0;
+        of.reads_waiting.clear();
         self.drop_long(peer);
+        self.drop_offers(peer);
         for outgoing in std::mem::take(&mut self.peers[peer].pending) {
             self.drop_outgoing(outgoing);
         }
@@ -169,6 +182,11 @@ impl Engine {
         for number in of_peer {
             self.fail_operation(number);
         }
+        self.fail_directed(peer);
+    }
+
+    /// Fails the receives that name a peer.
+    fn fail_directed(&mut self, peer: usize) {
         let number = self.number_of(peer);
         for tagged in [true, false] {
             let queue = if tagged { &mut self.tagged } else { &mut self.untagged };
@@ -180,6 +198,14 @@ impl Engine {
                 self.report_failed(tagged, receive.context, receive.tag, FI_ECONNRESET);
             }
         }
+    }
+
+    /// Drops what a peer offered and nobody has asked for.
+    fn drop_offers(&mut self, peer: usize) {
+        let stays =
+            |arrival: &Arrival| arrival.label.peer != peer || !matches!(arrival.body, Body::Remote(_));
+        self.tagged.arrived.retain(stays);
+        self.untagged.arrived.retain(stays);
     }
 
     /// A Send that cannot be posted any more.

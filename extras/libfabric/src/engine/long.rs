@@ -33,7 +33,7 @@ pub(super) struct Long {
 impl Engine {
     /// The buffer of a receive is full: names the memory of the rest.
     pub(super) fn receive_long(&mut self, peer: usize, slot: usize) {
-        if matches!(self.peers[peer].phase, Phase::Failed) {
+        if matches!(self.peers[peer].phase, Phase::Ended) {
             return;
         }
         // Longer than its header stated.

@@ -13,6 +13,7 @@ mod setup;
 use std::{
     collections::HashMap,
     ffi::c_void,
+    hash::{BuildHasher, Hasher, RandomState},
     net::SocketAddrV4,
     os::fd::OwnedFd,
     ptr::NonNull,
@@ -33,7 +34,7 @@ use clearstream_iwarp::{
     },
 };
 
-use crate::{abi::*, completion::locked, domain::Addresses, matching::Queue};
+use crate::{abi::*, completion::locked, matching::Queue, vector::Addresses};
 use attention::Attention;
 use peer::{Peer, Phase};
 pub use requests::Message;
@@ -81,6 +82,10 @@ pub struct Engine {
     by_address: HashMap<SocketAddrV4, usize>,
     /// Peers by number of the address vector.
     by_number: Vec<Option<usize>>,
+    /// Removals of the vector when numbers were looked up.
+    removals: u64,
+    /// Tells this endpoint from others that had its address before, or will have it.
+    incarnation: u64,
     /// Peers by number of the queue pair.
     by_pair: Vec<Option<usize>>,
     operations: Operations,
@@ -92,7 +97,7 @@ pub struct Engine {
     unsent: Vec<usize>,
     attention: Attention,
     /// Address vector that the endpoint is bound to.
-    pub vector: Arc<Mutex<Addresses>>,
+    vector: Arc<Addresses>,
     /// Where sends are reported, and receives.
     pub sends: Report,
     /// The same of receives.
@@ -135,6 +140,9 @@ impl Core {
             peers: Vec::new(),
             by_address: HashMap::new(),
             by_number: Vec::new(),
+            removals: 0,
+            // Each state has keys of its own, from the kernel's randomness.
+            incarnation: RandomState::new().build_hasher().finish(),
             by_pair: Vec::new(),
             operations: Operations::default(),
             tagged: Queue::default(),
@@ -213,8 +221,27 @@ impl Engine {
         self.address
     }
 
-    /// Takes completions of the RNIC, and sends what waited.
-    fn progress(&mut self) {
+    /// Binds an address vector.
+    pub fn bind_vector(&mut self, vector: Arc<Addresses>) {
+        self.vector = vector;
+        self.forget_numbers();
+    }
+
+    fn forget_numbers(&mut self) {
+        self.removals = self.vector.removals();
+        self.by_number.clear();
+        self.peers.iter_mut().for_each(|peer| peer.number = FI_ADDR_UNSPEC);
+    }
+
+    /// Forgets numbers that may have been removed since they were looked up.
+    fn check_numbers(&mut self) {
+        if self.vector.removals() != self.removals {
+            self.forget_numbers();
+        }
+    }
+
+    /// Takes completions of the RNIC, and sends what waited; returns the number of completions.
+    fn progress(&mut self) -> usize {
         self.polls += 1;
         self.transmit_unsent();
         let mut batch = [Completion::EMPTY; BATCH];
@@ -224,18 +251,20 @@ impl Engine {
             self.complete(completion);
         }
         self.transmit_unsent();
+        count
     }
 
     /// Index of the peer of an address, which is connected to on first use.
     fn peer_of(&mut self, number: u64) -> Result<usize, i32> {
+        self.check_numbers();
         let at = usize::try_from(number).map_err(|_| FI_EINVAL)?;
         if let Some(Some(peer)) = self.by_number.get(at) {
             return Ok(*peer);
         }
-        let address = locked(&self.vector).address(number).ok_or(FI_EINVAL)?;
+        let address = self.vector.address(number).ok_or(FI_EINVAL)?;
         let peer = match self.by_address.get(&address) {
             Some(peer) => *peer,
-            None => self.connect(address)?,
+            None => self.connect(None, address)?,
         };
         if self.by_number.len() <= at {
             self.by_number.resize(at + 1, None);
@@ -246,15 +275,16 @@ impl Engine {
 
     /// Address number of a peer, or `FI_ADDR_UNSPEC`.
     fn number_of(&mut self, peer: usize) -> u64 {
+        self.check_numbers();
         if self.peers[peer].number == FI_ADDR_UNSPEC {
-            self.peers[peer].number = locked(&self.vector).number(self.peers[peer].address);
+            self.peers[peer].number = self.vector.number(self.peers[peer].address);
         }
         self.peers[peer].number
     }
 
     /// Whether messages wait for a peer that may still take them.
     fn has_pending(&self) -> bool {
-        self.peers.iter().any(|peer| !peer.pending.is_empty() && !matches!(peer.phase, Phase::Failed))
+        self.peers.iter().any(|peer| !peer.pending.is_empty() && !matches!(peer.phase, Phase::Ended))
     }
 
     /// Waits until connections are closed, for a moment: what was sent is to arrive.

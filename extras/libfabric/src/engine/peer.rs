@@ -4,6 +4,9 @@
 //! receives that its peer has posted: each Send takes a credit, and each header returns those of receives that were
 //! reposted. A side that sends nothing returns them by a Send of its own when it owes half of them; such Sends
 //! take no credit, for which [`SPARE`] receives are posted: at most two of them are under way.
+//!
+//! A peer is an address. Its connection may end, and with it what is under way, but the peer stays: the next message to it
+//! connects again, and a program that starts anew at that address is served ([`super::setup`]).
 
 use std::{collections::VecDeque, net::SocketAddrV4, time::Instant};
 
@@ -49,10 +52,11 @@ const HELD_BYTES: usize = 16 << 20;
 pub(super) enum Phase {
     /// This side connects.
     Connecting(Box<Connecting>),
-    /// Both sides connected at once, and the peer's connection is used: the time at which that was known.
+    /// The peer rejected this side's connection, at that time, as both sides connected at once: its own one is used.
     Awaited(Instant),
     Connected,
-    Failed,
+    /// The connection ended, or there was none.
+    Ended,
 }
 
 /// A peer.
@@ -63,6 +67,16 @@ pub(super) struct Peer {
     pub(super) number: u64,
     pub(super) phase: Phase,
     pub(super) pair: Option<QueuePair>,
+    /// What tells its present process from those before it at the same address; 0 before it is known.
+    pub(super) incarnation: u64,
+    /// Connections and attempts that ended, as far as both sides know.
+    pub(super) generation: u32,
+    /// A connection that was set up has ended, and no other was set up since.
+    pub(super) is_lost: bool,
+    /// The last attempt to connect failed, and nothing was there to report that with.
+    pub(super) is_untold: bool,
+    /// Attempts of this side that the peer has rejected.
+    pub(super) rejections: u32,
     /// Memory of posted receives.
     pub(super) buffers: Box<[u8]>,
     pub(super) credits: u16,
@@ -176,7 +190,7 @@ impl Engine {
     fn prepare(&mut self, peer: usize, outgoing: Outgoing) -> Result<Option<SendRequest>, Outgoing> {
         match self.peers[peer].phase {
             Phase::Connected if self.peers[peer].credits > 0 => {}
-            Phase::Failed => {
+            Phase::Ended => {
                 self.drop_outgoing(outgoing);
                 return Ok(None);
             }

@@ -199,8 +199,8 @@ impl Engine {
             reported: !message.injected && (!self.sends.selective || message.flags & FI_COMPLETION != 0),
             injected: message.injected,
         };
-        if matches!(self.peers[peer].phase, Phase::Failed) {
-            return self.refuse(sent);
+        if !self.is_awaited(peer, sent)? {
+            return Ok(());
         }
         if copied {
             let mut bytes = InlineData::with_capacity(wire::EAGER_BYTES + length);
@@ -224,13 +224,27 @@ impl Engine {
         self.offer(peer, *header, sent, pieces).inspect_err(|code| self.report_sent(sent, *code)).ok()
     }
 
-    /// The peer is gone: an injected send has no completion to say so.
-    fn refuse(&self, sent: Sent) -> Result<(), i32> {
-        if sent.injected {
-            return Err(FI_ECONNRESET);
+    /// Connects to a peer whose connection has ended; returns whether a send may wait for it, or is reported. An injected
+    /// send has no completion that could say whether it arrived: it is tried again until the connection is known.
+    fn is_awaited(&mut self, peer: usize, sent: Sent) -> Result<bool, i32> {
+        if matches!(self.peers[peer].phase, Phase::Ended) {
+            if std::mem::take(&mut self.peers[peer].is_untold) && sent.injected {
+                return Err(FI_ECONNRESET);
+            }
+            self.connect(Some(peer), self.peers[peer].address)?;
         }
-        self.report_sent(sent, FI_ECONNRESET);
-        Ok(())
+        let of = &mut self.peers[peer];
+        match of.phase {
+            Phase::Ended if sent.injected => Err(FI_ECONNRESET),
+            Phase::Ended => {
+                of.is_untold = false;
+                self.report_sent(sent, FI_ECONNRESET);
+                Ok(false)
+            }
+            Phase::Connected => Ok(true),
+            _ if sent.injected && of.is_lost => Err(FI_EAGAIN),
+            _ => Ok(true),
+        }
     }
 
     /// Offers a message to be read by its receiver.

@@ -3,6 +3,10 @@
 //! A thread sleeps on the listener and on setups under way. It leaves the work to a thread that drives the endpoint, and
 //! does it itself when none has for a moment; so it does with Sends that wait ([`super::attention`]). When two endpoints
 //! connect to each other at once, the connection of the one with the lower address is kept.
+//!
+//! A request from a peer whose connection is set up is of that kind, late, or the peer has lost that connection: by its
+//! end, which this side has not noticed yet, or because it is another process at the same address. Private data of both
+//! frames tells them apart: it names the process, and counts the connections that its side has seen to end.
 
 use std::{
     fmt::Arguments,
@@ -15,7 +19,7 @@ use std::{
 };
 
 use clearstream_iwarp::verbs::{
-    AcceptOptions, ConnectOptions, Incoming, Listener,
+    AcceptOptions, ConnectError, ConnectOptions, Incoming, Listener,
     raw::{QueuePair, QueuePairOptions},
 };
 use rustix::event::{Timespec, epoll};
@@ -27,7 +31,7 @@ use super::{
 use crate::{abi::*, completion::locked};
 
 /// First bytes of the private data of a connection: protocol and version, byte order.
-const MAGIC: [u8; 8] = *b"csfi\x02\0\0\0";
+const MAGIC: [u8; 8] = *b"csfi\x03\0\0\0";
 const ORDER: u32 = 0x0102_0304;
 /// Time that the thread leaves the work to others.
 const TICK: Duration = Duration::from_millis(1);
@@ -36,25 +40,44 @@ const IDLE_TICK: Duration = Duration::from_millis(100);
 /// Descriptors that it sleeps on: listener and connections, and that of [`super::attention`].
 const SETUP: epoll::EventData = epoll::EventData::new_u64(0);
 const DOORBELL: epoll::EventData = epoll::EventData::new_u64(1);
-/// Time in which a peer that rejected a connection for its own one has that one set up.
-const AWAITED: Duration = Duration::from_secs(10);
+/// Time after which a peer that rejected a connection for its own one is connected to again: that may have led to a
+/// process that is gone.
+const AGAIN: Duration = Duration::from_millis(200);
+/// Polls for what arrived over a connection that its peer has lost: others may keep the queue full.
+const DRAIN_POLLS: u32 = 1024;
+/// Rejections after which it is given up.
+const REJECTIONS_MAX: u32 = 50;
 
-/// Private data: who connects, and the credits that both sides must agree on.
-fn introduction(address: SocketAddrV4) -> Vec<u8> {
-    let mut data = MAGIC.to_vec();
-    data.extend_from_slice(&ORDER.to_ne_bytes());
-    data.extend_from_slice(&address.ip().octets());
-    data.extend_from_slice(&address.port().to_be_bytes());
-    data.extend_from_slice(&CREDITS.to_be_bytes());
-    data
+/// Private data of both frames of a setup: who connects, with what, and what it knows of earlier connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Introduction {
+    address: SocketAddrV4,
+    incarnation: u64,
+    generation: u32,
 }
 
-/// Reads the address of an introduction; `None` if the peer speaks another protocol or grants other credits.
-fn introduced(data: &[u8]) -> Option<SocketAddrV4> {
-    let ip: [u8; 4] = data.get(12..16)?.try_into().ok()?;
-    let port = u16::from_be_bytes(data.get(16..18)?.try_into().ok()?);
-    let address = SocketAddrV4::new(Ipv4Addr::from(ip), port);
-    data.starts_with(&introduction(address)).then_some(address)
+impl Introduction {
+    fn bytes(&self) -> Vec<u8> {
+        let mut data = MAGIC.to_vec();
+        data.extend_from_slice(&ORDER.to_ne_bytes());
+        // Both sides must agree on the credits.
+        data.extend_from_slice(&CREDITS.to_be_bytes());
+        data.extend_from_slice(&self.address.port().to_be_bytes());
+        data.extend_from_slice(&self.address.ip().octets());
+        data.extend_from_slice(&self.generation.to_be_bytes());
+        data.extend_from_slice(&self.incarnation.to_be_bytes());
+        data
+    }
+
+    /// `None` if the peer speaks another protocol or grants other credits.
+    fn read(data: &[u8]) -> Option<Self> {
+        let port = u16::from_be_bytes(data.get(14..16)?.try_into().ok()?);
+        let ip: [u8; 4] = data.get(16..20)?.try_into().ok()?;
+        let generation = u32::from_be_bytes(data.get(20..24)?.try_into().ok()?);
+        let incarnation = u64::from_be_bytes(data.get(24..32)?.try_into().ok()?);
+        let read = Self { address: SocketAddrV4::new(Ipv4Addr::from(ip), port), incarnation, generation };
+        data.starts_with(&read.bytes()).then_some(read)
+    }
 }
 
 /// Writes a line to standard error.
@@ -128,23 +151,30 @@ impl Engine {
         Some((pair, buffers))
     }
 
-    /// Adds a peer, or replaces the queue pair of one.
-    fn place(&mut self, at: Option<usize>, address: SocketAddrV4, phase: Phase) -> Option<usize> {
+    /// Adds a peer, or gives one a new queue pair.
+    fn place(&mut self, at: Option<usize>, address: SocketAddrV4) -> Option<usize> {
         let (pair, buffers) = self.pair()?;
         let number = pair.id().0 as usize;
         let peer = at.unwrap_or(self.peers.len());
+        let phase = Phase::Awaited(Instant::now());
         if let Some(of) = self.peers.get_mut(peer) {
             // What the old one still reports concerns nobody.
-            if let Some(old) = &of.pair {
+            if let Some(old) = of.pair.take() {
                 self.by_pair[old.id().0 as usize] = None;
             }
             (of.phase, of.pair, of.buffers) = (phase, Some(pair), buffers);
+            (of.credits, of.owed, of.holds, of.is_untold) = (CREDITS, 0, false, false);
         } else {
             self.peers.push(Peer {
                 address,
                 number: FI_ADDR_UNSPEC,
                 phase,
                 pair: Some(pair),
+                incarnation: 0,
+                generation: 0,
+                is_lost: false,
+                is_untold: false,
+                rejections: 0,
                 buffers,
                 credits: CREDITS,
                 owed: 0,
@@ -169,19 +199,22 @@ impl Engine {
         Some(peer)
     }
 
-    /// Starts the connection to a peer.
-    pub(super) fn connect(&mut self, address: SocketAddrV4) -> Result<usize, i32> {
-        let peer = self.place(None, address, Phase::Awaited(Instant::now())).ok_or(FI_ENOMEM)?;
+    fn introduction(&self, peer: usize) -> Vec<u8> {
+        let generation = self.peers[peer].generation;
+        Introduction { address: self.address, incarnation: self.incarnation, generation }.bytes()
+    }
+
+    /// Starts the connection to a peer, a new one or one that is known.
+    pub(super) fn connect(&mut self, at: Option<usize>, address: SocketAddrV4) -> Result<usize, i32> {
+        let peer = self.place(at, address).ok_or(FI_ENOMEM)?;
         self.by_address.insert(address, peer);
         let options = ConnectOptions {
-            private_data: introduction(self.address),
+            private_data: self.introduction(peer),
             ird: READS,
             ord: READS,
             crc: false,
             large_fpdus: true,
             peer_to_peer: true,
-            // The peer is this library.
-            settle: Some(Duration::ZERO),
             ..ConnectOptions::default()
         };
         let started =
@@ -208,60 +241,128 @@ impl Engine {
             let Phase::Connecting(connecting) = &mut self.peers[peer].phase else { continue };
             match connecting.advance() {
                 Ok(None) => {}
-                Ok(Some(_)) => self.begin(peer),
+                Ok(Some(established)) => match Introduction::read(&established.private_data) {
+                    Some(introduction) => self.begin(peer, &introduction),
+                    None => self.fail(peer),
+                },
                 // The peer keeps its own connection to this side, which it has begun.
-                Err(clearstream_iwarp::verbs::ConnectError::Rejected { .. }) => {
-                    self.peers[peer].phase = Phase::Awaited(Instant::now());
+                Err(ConnectError::Rejected { .. }) => {
+                    let of = &mut self.peers[peer];
+                    of.phase = Phase::Awaited(Instant::now());
+                    of.rejections += 1;
                 }
                 Err(error) => {
-                    report(format_args!("no connection to {}: {error}", self.peers[peer].address));
+                    // Once: each message to a peer that is gone tries again.
+                    if self.peers[peer].generation == 0 {
+                        report(format_args!("no connection to {}: {error}", self.peers[peer].address));
+                    }
                     self.fail(peer);
                 }
             }
         }
     }
 
-    /// Gives up peers that rejected this side's connection and did not set up their own.
+    /// Connects again to peers that rejected this side's connection and did not set up their own, and gives them up at
+    /// last.
     fn expire_awaited(&mut self) {
         for peer in 0..self.peers.len() {
-            if matches!(self.peers[peer].phase, Phase::Awaited(since) if since.elapsed() > AWAITED) {
+            let of = &self.peers[peer];
+            if !matches!(of.phase, Phase::Awaited(since) if since.elapsed() > AGAIN) {
+                continue;
+            }
+            if of.rejections >= REJECTIONS_MAX || self.connect(Some(peer), of.address).is_err() {
                 self.fail(peer);
             }
         }
     }
 
+    /// Whether a request of a known peer is answered by the connection, or the attempt, that this side has.
+    fn keeps_own(&self, peer: usize, request: &Introduction) -> bool {
+        let of = &self.peers[peer];
+        match of.phase {
+            Phase::Connecting(_) => self.address < request.address,
+            Phase::Connected => of.incarnation == request.incarnation && of.generation >= request.generation,
+            Phase::Awaited(_) | Phase::Ended => false,
+        }
+    }
+
+    /// Ends a connection that its peer has lost: what arrived before is taken first.
+    fn replace(&mut self, peer: usize) {
+        for _ in 0..DRAIN_POLLS {
+            if !matches!(self.peers[peer].phase, Phase::Connected) || self.progress() == 0 {
+                break;
+            }
+        }
+        if matches!(self.peers[peer].phase, Phase::Connected) {
+            self.fail(peer);
+        }
+    }
+
     fn accept(&mut self, incoming: Incoming) {
-        let Some(address) = introduced(&incoming.private_data) else {
+        let Some(introduction) = Introduction::read(&incoming.private_data) else {
             // Not of this provider: it is rejected, as far as its connection allows.
             let _ = incoming.reject(&[]);
             return;
         };
+        let address = introduction.address;
         let known = if address == self.address { None } else { self.by_address.get(&address).copied() };
-        let keeps_own = known.is_some_and(|peer| match self.peers[peer].phase {
-            Phase::Connecting(_) => self.address < address,
-            Phase::Awaited(_) => false,
-            Phase::Connected | Phase::Failed => true,
-        });
-        if keeps_own {
-            let _ = incoming.reject(&[]);
-            return;
+        if let Some(peer) = known {
+            if self.keeps_own(peer, &introduction) {
+                let _ = incoming.reject(&[]);
+                return;
+            }
+            self.replace(peer);
         }
-        let Some(peer) = self.place(known, address, Phase::Awaited(Instant::now())) else { return };
+        let Some(peer) = self.place(known, address) else { return };
         if address != self.address {
             self.by_address.insert(address, peer);
         }
-        let options = AcceptOptions { ird: READS, ord: READS, ..AcceptOptions::default() };
+        self.peers[peer].meet(&introduction);
+        let private_data = self.introduction(peer);
+        let options = AcceptOptions { private_data, ird: READS, ord: READS, ..AcceptOptions::default() };
         let accepted = self.peers[peer].pair.as_ref().map(|pair| pair.accept(incoming, &options));
-        if matches!(accepted, Some(Ok(_))) { self.begin(peer) } else { self.fail(peer) }
+        if matches!(accepted, Some(Ok(_))) { self.begin(peer, &introduction) } else { self.fail(peer) }
     }
 
     /// A connection is set up: what waited for it is sent.
-    fn begin(&mut self, peer: usize) {
+    fn begin(&mut self, peer: usize, introduction: &Introduction) {
         if self.settings.traced {
             let (own, other, process) = (self.address, self.peers[peer].address, std::process::id());
             report(format_args!("connections by RDMA: 1, {own} with {other}, process {process}"));
         }
-        self.peers[peer].phase = Phase::Connected;
+        let of = &mut self.peers[peer];
+        of.meet(introduction);
+        (of.phase, of.is_lost, of.rejections) = (Phase::Connected, false, 0);
         self.transmit(peer);
+    }
+}
+
+impl Peer {
+    /// Takes over what the peer knows.
+    fn meet(&mut self, introduction: &Introduction) {
+        self.incarnation = introduction.incarnation;
+        self.generation = self.generation.max(introduction.generation);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_introduction_is_read_as_it_was_written_and_another_is_refused() {
+        let address = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 7), 7471);
+        let known = Introduction { address, incarnation: 0x0102_0304_0506_0708, generation: 9 };
+        let bytes = known.bytes();
+        assert_eq!(Introduction::read(&bytes), Some(known));
+        // Shorter by any byte, or of another protocol, version, byte order or number of credits.
+        for length in 0..bytes.len() {
+            assert_eq!(Introduction::read(&bytes[..length]), None);
+        }
+        for at in 0..14 {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert_eq!(Introduction::read(&other), None, "byte {at}");
+        }
     }
 }

@@ -2,68 +2,13 @@
  * requests of the other must fail by themselves.
  *
  * Prints what went wrong and ends with 1, or ends with 0. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_eq.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_tagged.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "endpoint.h"
 
 /* Copied, gathered from the program's memory, read by the receiver. */
 static const size_t SIZES[] = {0, 1, 4072, 4073, 4096, 65536, 65537, 3000001};
-enum { COUNT = sizeof SIZES / sizeof *SIZES, LARGEST = 3000001, ROUNDS = 100, BOUND_S = 20 };
+enum { COUNT = sizeof SIZES / sizeof *SIZES, LARGEST = 3000001, ROUNDS = 100 };
 
-static struct fid_fabric *fabric;
-static struct fid_domain *domain;
-static struct fid_av *av;
-static struct fid_cq *cq;
-static struct fid_ep *ep;
 static fi_addr_t peer;
-
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        long code = (call);                                                                                            \
-        if (code < 0) {                                                                                                \
-            fprintf(stderr, "%s: %s\n", #call, fi_strerror(-code));                                                    \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static void fail(const char *what) {
-    fprintf(stderr, "%s\n", what);
-    exit(1);
-}
-
-static void open_endpoint(void) {
-    struct fi_info *hints = fi_allocinfo(), *info;
-    struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED};
-    struct fi_av_attr vector = {.type = FI_AV_TABLE};
-    hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->tx_attr->op_flags = FI_COMPLETION;
-    hints->fabric_attr->prov_name = strdup("clearstream");
-    CHECK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &info));
-    CHECK(fi_fabric(info->fabric_attr, &fabric, NULL));
-    CHECK(fi_domain(fabric, info, &domain, NULL));
-    CHECK(fi_av_open(domain, &vector, &av, NULL));
-    CHECK(fi_cq_open(domain, &queue, &cq, NULL));
-    CHECK(fi_endpoint(domain, info, &ep, NULL));
-    CHECK(fi_ep_bind(ep, &av->fid, 0));
-    CHECK(fi_ep_bind(ep, &cq->fid, FI_SEND | FI_RECV));
-    CHECK(fi_enable(ep));
-    fi_freeinfo(info);
-    fi_freeinfo(hints);
-}
 
 static void exchange_addresses(int from, int to) {
     char own[64], other[64];
@@ -74,28 +19,6 @@ static void exchange_addresses(int from, int to) {
         fail("addresses");
     if (fi_av_insert(av, other, 1, &peer, 0, NULL) != 1)
         fail("fi_av_insert");
-}
-
-/* Waits for one completion; returns 0, or the error of a request. */
-static int complete(struct fi_cq_tagged_entry *entry) {
-    time_t end = time(NULL) + BOUND_S;
-    while (time(NULL) < end) {
-        long count = fi_cq_read(cq, entry, 1);
-        if (count == 1)
-            return 0;
-        if (count == -FI_EAVAIL) {
-            struct fi_cq_err_entry error = {0};
-            if (fi_cq_readerr(cq, &error, 0) != 1)
-                fail("fi_cq_readerr");
-            entry->flags = error.flags;
-            entry->op_context = error.op_context;
-            return error.err;
-        }
-        if (count != -FI_EAGAIN)
-            fail("fi_cq_read");
-    }
-    fail("no completion: hangs");
-    return 0;
 }
 
 static unsigned char byte(size_t at, size_t size, int round) { return (unsigned char)(at * 7 + size + round * 31 + at / 251); }
@@ -165,7 +88,7 @@ int main(void) {
     pid_t child = fork();
     if (child == 0) {
         alarm(4 * BOUND_S);
-        open_endpoint();
+        open_endpoint(NULL);
         exchange_addresses(down[0], up[1]);
         talk();
         if (write(up[1], "done", 4) != 4)
@@ -174,7 +97,7 @@ int main(void) {
             fi_cq_read(cq, &entry, 1);
     }
     close(up[1]);
-    open_endpoint();
+    open_endpoint(NULL);
     exchange_addresses(up[0], down[1]);
     talk();
     if (read(up[0], buffer, 4) != 4)
@@ -190,10 +113,6 @@ int main(void) {
     if (fi_tinject(ep, buffer, sizeof buffer, peer, 1) != -FI_ECONNRESET)
         fail("an injected send to a killed peer");
     injected_to_nobody(buffer);
-    CHECK(fi_close(&ep->fid));
-    CHECK(fi_close(&cq->fid));
-    CHECK(fi_close(&av->fid));
-    CHECK(fi_close(&domain->fid));
-    CHECK(fi_close(&fabric->fid));
+    close_endpoint();
     return 0;
 }

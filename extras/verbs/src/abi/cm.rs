@@ -19,8 +19,10 @@ pub const RDMA_PS_TCP: c_int = 0x0106;
 pub const RDMA_PS_IB: c_int = 0x013f;
 
 pub const RDMA_OPTION_ID: c_int = 0;
+pub const RDMA_OPTION_ID_TOS: c_int = 0;
 pub const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
 pub const RDMA_OPTION_ID_AFONLY: c_int = 2;
+pub const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
 
 pub const RAI_PASSIVE: c_int = 1;
 

@@ -44,7 +44,8 @@ pub unsafe extern "C" fn rdma_create_qp(
     // SAFETY: the caller's objects.
     unsafe {
         let pd = if pd.is_null() { (*id).pd } else { pd };
-        if pd.is_null() {
+        // One queue pair per identifier, and none before its device is known.
+        if pd.is_null() || !(*id).qp.is_null() || (*id).verbs.is_null() {
             return failed(libc::EINVAL);
         }
         let options = &mut *options;

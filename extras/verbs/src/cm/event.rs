@@ -59,6 +59,13 @@ pub struct Details {
     pub listener: Option<Handle<Id>>,
 }
 
+impl Details {
+    /// Parameters of a connection: its outstanding Reads.
+    pub fn with_reads(reads: (u8, u8)) -> Self {
+        Self { reads, ..Self::default() }
+    }
+}
+
 impl EventChannel {
     fn add(&self, event: Handle<Event>) {
         let mut events = locked(&self.events);
@@ -76,6 +83,16 @@ impl EventChannel {
         known.pending.deliver();
         known.is_delivered = true;
         Some(event)
+    }
+
+    /// Number of a listener's requests whose events the program has not taken.
+    pub fn requests_of(&self, listener: Handle<Id>) -> usize {
+        let is_request = |event: &&Handle<Event>| {
+            // SAFETY: queued events exist.
+            let about = unsafe { &(*event.0).abi };
+            about.event == RDMA_CM_EVENT_CONNECT_REQUEST && about.listen_id == listener.0.cast()
+        };
+        locked(&self.events).iter().filter(is_request).count()
     }
 
     /// Removes the events for which `select` holds.

@@ -8,13 +8,14 @@ use std::{
     sync::Arc,
 };
 
-use clearstream_iwarp::verbs::Incoming;
+use clearstream_iwarp::{rnic::SocketOptions, verbs::Incoming};
 
 use crate::{
     abi::{IBV_QPT_RC, ibv_pd, ibv_qp_init_attr, rdma_cm_id, rdma_event_channel, rdma_route},
     address,
     context::context,
     handle::{Handle, Pending, allocate, locked, take},
+    helper::Attended,
     memory::ibv_alloc_pd,
     report::failed,
     runtime::{Runtime, runtime},
@@ -51,18 +52,26 @@ struct Tail {
     zeros: [u32; 119],
 }
 
-/// Progress of a connection.
+/// Progress of a connection: the states of the kernel's identifiers (`enum rdma_cm_state`), which decide what calls are
+/// valid.
 pub enum Stage {
-    /// Not connected.
+    /// Created.
     Idle,
+    /// Bound to a local address.
+    Bound,
+    /// The peer's address is resolved.
+    Resolved,
+    /// The route to it too.
+    Routed,
     /// Listening, with its token.
     Listening(u64),
     /// A peer's request, to be accepted or rejected.
     Requested(Box<Incoming>),
     /// Setup in progress, with its token.
     Connecting(u64),
-    /// Accepted; the initiator's first message is awaited.
-    Accepting,
+    /// Accepted; the initiator's first message is awaited, and read also while the program neither polls nor waits in a
+    /// call.
+    Accepting(Attended),
     /// Connected.
     Connected,
     /// The connection ended, or could not be established.
@@ -79,8 +88,14 @@ pub struct Inner {
     pub local: Option<SocketAddr>,
     /// Peer's address.
     pub peer: Option<SocketAddr>,
-    /// Only IPv6.
-    pub is_six_only: bool,
+    /// Only IPv6; otherwise as the kernel's default is.
+    pub is_six_only: Option<bool>,
+    /// Its port may be that of others that do not listen.
+    pub shares_port: bool,
+    /// Options of its connection's socket.
+    pub socket: SocketOptions,
+    /// Requests that may wait for the program to take their events.
+    pub backlog: usize,
     /// Number of the queue pair that it is joined to.
     pub pair: Option<u32>,
     /// Outstanding Reads of the request: responder and initiator.
@@ -172,7 +187,10 @@ pub fn allocate_id(
         reserved: None,
         local: None,
         peer: None,
-        is_six_only: false,
+        is_six_only: None,
+        shares_port: false,
+        socket: SocketOptions::default(),
+        backlog: 0,
         pair: None,
         reads: (0, 0),
         pending: Arc::default(),
@@ -218,7 +236,7 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
         end(runtime, &mut locked(&runtime.connections), id);
         // No event follows; another thread may still work on one.
         let pending = (*id.0).inner.pending.clone();
-        pending.wait();
+        pending.wait("rdma_destroy_id");
         free(&mut locked(&runtime.connections), id);
     }
     0
@@ -294,6 +312,10 @@ unsafe fn free(_connections: &mut Connections, id: Handle<Id>) {
 pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
     let Some(runtime) = runtime() else { return failed(libc::EPERM) };
     let sync = channel.is_null();
+    // SAFETY: of this library.
+    if sync && unsafe { (*id.cast::<Id>()).is_sync() } {
+        return failed(libc::EINVAL);
+    }
     let channel = if sync { open_channel() } else { channel };
     if channel.is_null() {
         return failed(libc::EMFILE);

@@ -28,6 +28,7 @@ use crate::{
     handle::Handle,
     helper::Watched,
     queue_pair::Pair,
+    report::notice,
 };
 
 use self::{
@@ -65,6 +66,9 @@ pub struct Connections {
     /// messages.
     held: Vec<(u32, Instant)>,
     lingering: Vec<Lingering>,
+    /// Queue pairs of responders whose initiators may never send a first message, and whether their sends waited for it at
+    /// the last sweep.
+    responders: HashMap<u32, bool>,
     /// Destroyed channels, freed by the second sweep from their destruction on.
     #[allow(clippy::vec_box, reason = "threads of the program may still read the addresses")]
     retired: [Vec<Box<EventChannel>>; 2],
@@ -96,7 +100,7 @@ impl Connections {
         match known.inner.stage {
             Stage::Connecting(token) => drop(self.setups.remove(&token)),
             Stage::Connected => push(id, RDMA_CM_EVENT_DISCONNECTED, 0, Details::default()),
-            Stage::Accepting => {}
+            Stage::Accepting(_) => {}
             _ => return,
         }
         known.inner.stage = Stage::Ended;
@@ -124,6 +128,38 @@ impl Connections {
         !self.held.is_empty()
     }
 
+    /// Notes a responder without a peer-to-peer setup: it may not send before the initiator has (RFC 5044, section 7.1.2).
+    pub fn add_responder(&mut self, pair: u32) {
+        self.responders.insert(pair, false);
+    }
+
+    /// The initiator's first message arrived, or never will.
+    pub fn remove_responder(&mut self, pair: u32) {
+        self.responders.remove(&pair);
+    }
+
+    /// Lets responders send whose sends have waited from one sweep to the next: programs that send first as server rely on
+    /// initiators which are ready for that, as those of siw are.
+    pub fn release_held_back(&mut self) {
+        let Self { responders, pairs, .. } = self;
+        responders.retain(|number, has_waited| {
+            let Some(joined) = pairs.get(number) else { return false };
+            // SAFETY: in the table, whose lock is held.
+            let pair = unsafe { &(*joined.pair.0).pair };
+            let waits = pair.is_held_back();
+            if waits && *has_waited {
+                notice(
+                    "a peer that made no peer-to-peer setup has sent nothing, so that this side sends first, which RFC 5044 \
+                     forbids: connect with MPA revision 2 and peer-to-peer, or let the initiator send first",
+                );
+                pair.send_first();
+                return false;
+            }
+            *has_waited = waits;
+            true
+        });
+    }
+
     /// Keeps a destroyed queue pair until its connection is closed.
     pub fn linger(&mut self, pair: QueuePair, queues: [Arc<Watched>; 2]) {
         self.lingering.push(Lingering { pair, queues, since: Instant::now() });
@@ -141,11 +177,16 @@ impl Connections {
         self.lingering.iter().any(|lingering| lingering.queues.iter().any(|queue| queue.token == token))
     }
 
-    /// Drops destroyed queue pairs whose connections are closed; returns the
-    /// tokens of destroyed completion queues that nothing needs any more.
+    /// Frees channels that were destroyed before the last sweep, and what [`Connections::drop_closed`] does.
     pub fn sweep(&mut self) -> Vec<u64> {
         self.retired.swap(0, 1);
         self.retired[0].clear();
+        self.drop_closed()
+    }
+
+    /// Drops destroyed queue pairs whose connections are closed; returns the
+    /// tokens of destroyed completion queues that nothing needs any more.
+    pub fn drop_closed(&mut self) -> Vec<u64> {
         let is_over = |lingering: &mut Lingering| {
             !matches!(lingering.pair.state(), State::Rts | State::Closing)
                 || lingering.since.elapsed() >= LINGER

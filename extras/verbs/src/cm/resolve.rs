@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{
     abi::{RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id},
-    address::{local_towards, read},
+    address::{local_towards, read, scope},
     device::device_address,
     handle::{Handle, locked},
     report::failed,
@@ -20,7 +20,7 @@ use crate::{
 
 use super::{
     event::{Details, complete, push},
-    id::Id,
+    id::{Id, Stage},
 };
 
 /// Connections that wait for `rdma_listen`.
@@ -37,7 +37,11 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, local: *mut libc::s
     let Some(local) = (unsafe { read(local) }) else { return failed(libc::EINVAL) };
     let _connections = locked(&runtime.connections);
     // SAFETY: the caller's identifier, under the lock.
-    match bind(unsafe { &mut *id.cast::<Id>() }, local) {
+    let known = unsafe { &mut *id.cast::<Id>() };
+    if !matches!(known.inner.stage, Stage::Idle) {
+        return failed(libc::EINVAL);
+    }
+    match bind(known, local) {
         Ok(()) => 0,
         Err(error) => failed(error.raw_os_error().unwrap_or(libc::EINVAL)),
     }
@@ -51,20 +55,33 @@ pub fn bind(id: &mut Id, local: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
     // A port whose last connections linger may be used again (socket(7)).
     socket.set_reuse_address(true)?;
-    if local.is_ipv6() {
-        socket.set_only_v6(id.inner.is_six_only)?;
+    if let (true, Some(only)) = (local.is_ipv6(), id.inner.is_six_only) {
+        socket.set_only_v6(only)?;
     }
     socket.bind(&local.into())?;
-    // Programs announce the port before they listen: connections wait until
-    // then. It also keeps the port from others, which binding alone does not.
-    socket.listen(BACKLOG)?;
+    if !id.inner.shares_port {
+        // Programs announce the port before they listen: connections wait until
+        // then. It also keeps the port from others, which binding alone does not.
+        socket.listen(BACKLOG)?;
+    }
     let bound = socket.local_addr()?.as_socket().unwrap_or(local);
     id.inner.reserved = Some(OwnedFd::from(socket));
+    id.inner.stage = Stage::Bound;
     id.set_addresses(Some(bound), None);
     if is_of_device(bound.ip()) {
         id.set_device();
     }
     Ok(())
+}
+
+/// Binds a bound identifier again, after options of its port changed.
+///
+/// # Errors
+/// Error of the system call: the port is another's.
+pub fn bind_again(id: &mut Id) -> io::Result<()> {
+    let (Some(local), Some(socket)) = (id.inner.local, id.inner.reserved.take()) else { return Ok(()) };
+    drop(socket);
+    bind(id, local)
 }
 
 /// Whether an identifier that is bound to it belongs to the device. The loopback address is of no device, as with
@@ -115,19 +132,34 @@ unsafe fn resolve(
     let handle: Handle<Id> = Handle(id.cast());
     // SAFETY: the caller's identifier, under the lock.
     let known = unsafe { &mut *handle.0 };
-    if let Some(from) = from.filter(|from| from.port() != 0 && known.inner.reserved.is_none()) {
+    let from = match known.inner.stage {
+        Stage::Idle => from,
+        // It is bound already, and stays so.
+        Stage::Bound => known.inner.local,
+        _ => return Err(libc::EINVAL),
+    };
+    if from.is_some_and(|from| from.is_ipv4() != peer.is_ipv4()) {
+        return Err(libc::EINVAL);
+    }
+    if let (Stage::Idle, Some(from)) = (&known.inner.stage, from.filter(|from| from.port() != 0)) {
         bind(known, from).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))?;
     }
-    let usable = |ip: &IpAddr| !ip.is_unspecified() && ip.is_ipv4() == peer.is_ipv4();
-    let from = from.or(known.inner.local).map(|from| from.ip()).filter(usable);
-    match local_towards(peer, from) {
-        Ok(local) => {
-            let port = known.inner.local.map_or(0, |local| local.port());
-            known.set_addresses(Some(SocketAddr::new(local, port)), Some(peer));
+    if let (SocketAddr::V6(six), Some(from)) = (&mut peer, from)
+        && six.scope_id() == 0
+    {
+        // One interface has both addresses.
+        six.set_scope_id(scope(from));
+    }
+    match local_towards(peer, from.filter(|from| !from.ip().is_unspecified())) {
+        Ok(mut local) => {
+            local.set_port(known.inner.local.map_or(0, |local| local.port()));
+            known.set_addresses(Some(local), Some(peer));
             known.set_device();
+            known.inner.stage = Stage::Resolved;
             push(handle, RDMA_CM_EVENT_ADDR_RESOLVED, 0, Details::default());
         }
         Err(error) => {
+            known.inner.stage = Stage::Bound;
             let code = error.raw_os_error().unwrap_or(libc::EHOSTUNREACH);
             push(handle, RDMA_CM_EVENT_ADDR_ERROR, -code, Details::default());
         }
@@ -156,9 +188,11 @@ unsafe fn route(id: *mut rdma_cm_id) -> Result<(), c_int> {
     let runtime = runtime().ok_or(libc::EPERM)?;
     let _connections = locked(&runtime.connections);
     // SAFETY: the caller's identifier, under the lock.
-    if unsafe { (*id.cast::<Id>()).inner.peer.is_none() } {
+    let known = unsafe { &mut *id.cast::<Id>() };
+    if !matches!(known.inner.stage, Stage::Resolved) {
         return Err(libc::EINVAL);
     }
+    known.inner.stage = Stage::Routed;
     push(Handle(id.cast()), RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Details::default());
     Ok(())
 }

@@ -27,12 +27,13 @@ use crate::{
     device::READS_MAX,
     handle::{Handle, locked},
     queue_pair::set_state,
+    report::notice,
     runtime::Runtime,
 };
 
 use super::{
     Connections,
-    event::{Details, push},
+    event::{Details, EventChannel, push},
     id::{Id, Stage, allocate_id},
 };
 
@@ -128,6 +129,9 @@ pub fn advance(runtime: &Runtime, token: u64) {
                 request(id, incoming);
             }
             listener.failures().iter().for_each(drop);
+            if let Some(error) = listener.lack() {
+                notice(&format!("connections wait to be accepted: {error}: raise the limit (ulimit -n)"));
+            }
         }
         Some(Setup::Connecting(attempt)) => {
             let outcome = attempt.connecting.advance();
@@ -155,10 +159,24 @@ pub fn advance(runtime: &Runtime, token: u64) {
     }
 }
 
+/// Outstanding Reads of a connection: responder and initiator.
+pub fn of_connection(established: &Established) -> (u8, u8) {
+    let limit = |reads: u16| reads.min(READS_MAX.into()) as u8;
+    (limit(established.ird), limit(established.ord))
+}
+
 /// A peer requests a connection.
 fn request(listener: Handle<Id>, incoming: Incoming) {
-    // SAFETY: the listener is in the table, whose lock is held.
-    let parent = unsafe { &(*listener.0).abi };
+    // SAFETY: the listener is in the table, whose lock is held; its channel outlives it.
+    let (parent, inner, channel) = unsafe {
+        let known = &*listener.0;
+        (&known.abi, &known.inner, &*known.abi.channel.cast::<EventChannel>())
+    };
+    if channel.requests_of(listener) >= inner.backlog {
+        // As the kernel answers it (`ucma_event_handler`); the peer may be gone.
+        let _ = incoming.reject(&[]);
+        return;
+    }
     let id = Handle(allocate_id(parent.channel, parent.context, parent.ps, false));
     // SAFETY: allocated above.
     let known = unsafe { &mut *id.0 };
@@ -172,6 +190,8 @@ fn request(listener: Handle<Id>, incoming: Incoming) {
         reads: known.inner.reads,
         listener: Some(listener),
     };
+    // As the kernel's listener, whose accepted sockets inherit it.
+    known.inner.socket = inner.socket;
     known.inner.stage = Stage::Requested(Box::new(incoming));
     push(id, RDMA_CM_EVENT_CONNECT_REQUEST, 0, details);
 }
@@ -200,8 +220,7 @@ fn conclude(
                 true => RDMA_CM_EVENT_CONNECT_RESPONSE,
                 false => RDMA_CM_EVENT_ESTABLISHED,
             };
-            let limit = |reads: u16| reads.min(READS_MAX.into()) as u8;
-            let reads = (limit(established.ird), limit(established.ord));
+            let reads = of_connection(&established);
             let private_data = established.private_data;
             push(id, event, 0, Details { private_data, reads, listener: None });
         }

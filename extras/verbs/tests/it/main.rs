@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
+mod connections;
 mod fabtests;
 mod layout;
 mod mpi;

@@ -237,6 +237,7 @@ proptest! {
                 // The reserved bits, and in revision 0 and 1 bit S, are not
                 // preserved.
                 let flags = if decoded.revision >= 2 { 0xf8 } else { 0xe8 };
+                let flags = if kind == Kind::Reply { flags | 0x04 } else { flags };
                 frame.truncate(length);
                 frame[16] &= flags;
                 prop_assert_eq!(decoded.encode().unwrap(), frame);
@@ -363,16 +364,20 @@ fn setup_frame() -> impl Strategy<Value = SetupFrame> {
         (0_u8..=1).prop_map(|revision| (revision, None)),
         enhanced.prop_map(|fields| (2, Some(fields)))
     ];
-    (any::<[bool; 5]>(), fields, vec(any::<u8>(), 0..=508)).prop_map(
-        |([request, markers, crc, reject, large_fpdus], (revision, enhanced), private_data)| SetupFrame {
-            kind: if request { Kind::Request } else { Kind::Reply },
-            markers,
-            crc,
-            reject,
-            large_fpdus,
-            revision,
-            enhanced,
-            private_data,
+    (any::<[bool; 6]>(), fields, vec(any::<u8>(), 0..=508)).prop_map(
+        |([request, markers, crc, reject, large_fpdus, ready], (revision, enhanced), private_data)| {
+            SetupFrame {
+                kind: if request { Kind::Request } else { Kind::Reply },
+                markers,
+                crc,
+                reject,
+                large_fpdus,
+                // Of a Reply only.
+                ready: ready && !request,
+                revision,
+                enhanced,
+                private_data,
+            }
         },
     )
 }

@@ -31,6 +31,7 @@ fn frame(kind: Kind, revision: u8) -> SetupFrame {
         crc: false,
         reject: false,
         large_fpdus: false,
+        ready: false,
         revision,
         enhanced: None,
         private_data: vec![],
@@ -76,6 +77,7 @@ fn frames_byte_for_byte() {
             format!("{REQUEST} 10 02 0008 c102 c304 70696e67"),
         ),
         (SetupFrame { large_fpdus: true, ..frame(Kind::Request, 1) }, format!("{REQUEST} 08 01 0000")),
+        (SetupFrame { ready: true, ..frame(Kind::Reply, 1) }, format!("{REPLY} 04 01 0000")),
     ];
     for (frame, figure) in figures {
         let bytes = hex(&figure);
@@ -298,6 +300,10 @@ fn large_fpdus_only_if_both_sides_offer_them() {
             let responder = Offer { large_fpdus: theirs, ..offer(2) };
             let negotiated = set_up(&initiator, &responder).unwrap();
             assert_eq!(negotiated.map(|negotiated| negotiated.large_fpdus), [ours && theirs; 2]);
+            // That it reads at once a responder says only to those that use a reserved bit too, and siw, which returns the
+            // bits of the Request, never.
+            let request = initiate(&initiator);
+            assert_eq!((request.ready, respond(&responder, &request).unwrap().0.ready), (false, ours));
         }
     }
 }

@@ -1,14 +1,15 @@
-//! A program of libfabric (`c/killed.c`): messages of every way of transport, simultaneous connects, and a killed peer.
+//! Programs of libfabric over the provider: messages of every way of transport, simultaneous connects, and peers that are
+//! killed, come back, or have their address inserted twice.
 
 use std::{path::Path, process::Command};
 
 use crate::common::Provider;
 
-#[test]
-fn bytes_arrive_and_requests_of_a_killed_peer_fail() {
+/// Builds a program of `tests/c` and runs it.
+fn succeeds(name: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("killed");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/killed.c");
+    let program = folder.path().join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
     let mut compiler = Command::new("cc");
     compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
     let output = compiler.arg("-lfabric").output().unwrap();
@@ -17,4 +18,14 @@ fn bytes_arrive_and_requests_of_a_killed_peer_fail() {
     let provider = Provider::new();
     let ended = Command::new(&program).envs(provider.settings()).output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
+}
+
+#[test]
+fn bytes_arrive_and_requests_of_a_killed_peer_fail() {
+    succeeds("killed");
+}
+
+#[test]
+fn a_peer_is_its_address_however_often_it_is_inserted_or_started() {
+    succeeds("peers");
 }
