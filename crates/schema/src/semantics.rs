@@ -24,7 +24,8 @@ pub struct SemanticsConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub hosts: Option<String>,
-    /// Maximum wait for a change to become visible at the other mount (attribute caches of NFS: 70s)
+    /// Maximum wait for a change by one process to be seen by another, on this mount or the other one (attribute caches of
+    /// NFS: 70s)
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = SemanticsConfig::default().wait))]
     pub wait: TimeSpan,
     /// Maximum duration of all checks

@@ -63,19 +63,18 @@ impl StorageAgent {
             return Err(failure(FailureKind::Busy, message));
         }
         self.running = None;
-        let (directory, tasks) = match &benchmark {
-            Benchmark::Stream { config, .. } => (config.directory.clone(), config.tasks),
-            Benchmark::Metadata(config) => (config.directory.clone(), config.tasks),
+        let (directories, tasks) = match &benchmark {
+            Benchmark::Stream { config, .. } => (vec![config.directory.clone()], config.tasks),
+            Benchmark::Metadata(config) => (metadata::directories(config), config.tasks),
         };
-        let directory = Path::new(&directory);
-        if !directory.is_absolute() {
-            let message = format!("\"{}\" is no directory: write its whole path", directory.display());
+        if let Some(directory) = directories.iter().find(|directory| !Path::new(directory).is_absolute()) {
+            let message = format!("\"{directory}\" is no directory: write its whole path");
             return Err(failure(FailureKind::Invalid, message));
         }
         // Before there is anything to guard: it takes a moment to start.
         let guard = (self.guardian)().and_then(Guard::start);
         let mut guard = guard.map_err(|error| Failure::of_system("start the guard of the files", &error))?;
-        let left_over = clear_left_over(directory);
+        let left_over = clear_left_over(&directories);
         let prepared = match prepare(benchmark) {
             Ok(prepared) => prepared,
             Err(failure) => {
@@ -83,11 +82,14 @@ impl StorageAgent {
                 return Err(failure);
             }
         };
+        let mut mounts = directories.iter().map(|directory| Mount::of(Path::new(directory)));
+        let mount = mounts.next().unwrap_or_else(Mount::unknown);
+        let hosts = vec![host_name(); tasks as usize];
         let started = StorageStarted {
-            mount: Mount::of(directory),
+            more_mounts: mounts.collect(),
             memory_bytes: memory(),
-            hosts: vec![host_name(); tasks as usize],
             left_over,
+            ..StorageStarted::of(mount, hosts)
         };
         let stop = Arc::new(AtomicBool::new(false));
         let (own, events) = (Arc::clone(&stop), context.events().clone());

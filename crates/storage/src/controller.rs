@@ -1,6 +1,7 @@
 //! Controller part: drives an agent through a benchmark, within a bounded time.
 
 use std::{
+    path::Path,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -67,6 +68,17 @@ impl StorageError {
                 Failure { message, ..it.clone() }
             }
             _ => Failure { kind: FailureKind::Connection, message },
+        }
+    }
+
+    /// With where the files are that were to be kept, if any.
+    pub(crate) fn with_kept(self, directory: &str, folder: Option<&str>) -> Self {
+        match (self, folder) {
+            (error @ (Self::Failed(_) | Self::Peer(_) | Self::Ranks(_)), Some(folder)) => {
+                let folder = Path::new(directory).join(folder).display().to_string();
+                Self::Kept { error: Box::new(error), folder }
+            }
+            (error, _) => error,
         }
     }
 
@@ -180,9 +192,10 @@ pub(crate) fn drive(
     let (ended, error) = match agent.call_within(&StorageStop { test }, STOP_TIMEOUT, &never) {
         Ok(ended) => (ended, None),
         // A person who asked to stop does not wait for millions of files to be removed.
-        Err(PeerError::Stopped { .. }) => {
-            (StorageEnded { notices: vec![remains(still_removed(&directory))], failure: None }, None)
-        }
+        Err(PeerError::Stopped { .. }) => (
+            StorageEnded { notices: vec![remains(still_removed(&directory))], ..StorageEnded::default() },
+            None,
+        ),
         Err(error) => (StorageEnded::default(), Some(silent(error))),
     };
     // What was measured while it stopped.

@@ -29,14 +29,14 @@ pub struct JobPlace<'a> {
 pub(crate) struct JobOptions<'a> {
     /// Command: `stream`, or `metadata`.
     pub(crate) verb: &'static str,
-    pub(crate) directory: &'a str,
+    pub(crate) directories: Vec<&'a str>,
     pub(crate) hosts: &'a str,
     pub(crate) tasks: u32,
     pub(crate) mpirun: Option<&'a str>,
 }
 
 /// Options of a job that the ranks' command line does not have: `mpirun` has them, or they are placed.
-const OF_CONTROLLER: [&str; 4] = ["directory", "tasks", "hosts", "mpirun"];
+const OF_CONTROLLER: [&str; 5] = ["directory", "more-directories", "tasks", "hosts", "mpirun"];
 
 /// Runs a job; its result, unless it was stopped or took longer than `timeout`.
 pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send + 'static>(
@@ -52,8 +52,8 @@ pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send 
         let message = "hosts has no name: write them as in \"node1,node2\"".to_owned();
         return Err(StorageError::Invalid(Failure { kind: FailureKind::Invalid, message }));
     }
-    let mut arguments =
-        ["storage", options.verb, options.directory, "--mpi", "--json-stream"].map(str::to_owned).to_vec();
+    let verb = ["storage", options.verb].into_iter().chain(options.directories.iter().copied());
+    let mut arguments: Vec<String> = verb.chain(["--mpi", "--json-stream"]).map(str::to_owned).collect();
     arguments.extend(command_line(config));
     let job = JobConfig {
         mpirun: options.mpirun,

@@ -12,11 +12,13 @@ mod data;
 mod folder;
 pub mod guard;
 mod job;
+mod kept;
 mod latency;
 pub mod metadata;
 mod mount;
 pub mod semantics;
 pub mod stream;
+mod test_folder;
 mod trial;
 
 pub use agent::StorageAgent;

@@ -21,13 +21,14 @@ use super::{
     layout::Layout,
     phase::{Part, Report},
     point::point,
-    share::{Piece, owner, pieces},
+    share::owner,
     transfer::Memory,
 };
 use crate::{
     clock::Clocks,
     collective::{gather, share},
     folder::Folder,
+    kept::{self, Piece, shared, whole},
 };
 
 /// Interval of checks of the stop flag in a pause.
@@ -172,10 +173,10 @@ impl<'a> Test<'a> {
         };
         let plan = self.kept.as_ref().and_then(|kept| kept.plan.clone()).unwrap_or_else(own);
         let pieces = match phase {
-            StreamPhase::Write => vec![Piece { owner: rank, first: 0, count: self.config.transfer_count() }],
+            StreamPhase::Write => vec![Piece::new(rank, 0, self.config.transfer_count())],
             StreamPhase::Read => {
                 let share = owner(self.config, rank, &self.hosts, iteration);
-                pieces(&plan.written, self.world.size(), share)
+                shared(&whole(&plan.written), plan.written.len(), self.world.size(), share)
             }
         };
         let iteration = self.number(iteration);
@@ -225,12 +226,9 @@ impl<'a> Test<'a> {
         if phase == StreamPhase::Read || !stays || self.world.rank() != 0 {
             return Ok(());
         }
-        let mut kept = Kept::new(self.config, &self.name(), iteration, self.world.size());
-        kept.written = written.cloned();
-        kept.store(self.folder).map_err(|error| {
-            let path = self.folder.path.join(super::kept::RECORD);
-            Failure::of_file(&format!("write {}", path.display()), &error)
-        })
+        let mut record = Kept::new(self.config, &self.name(), iteration, self.world.size());
+        record.written = written.cloned();
+        kept::store(&record, self.folder)
     }
 
     /// Name of the folder: the seed of the pattern.
@@ -275,7 +273,7 @@ fn from_earlier(
         return Ok(None);
     }
     let read = || {
-        let record = match Kept::load(folder)? {
+        let record = match kept::load::<Kept>(folder)? {
             Some(record) => record,
             None if config.existing => return Err(not_kept(folder)),
             None => return Ok(None),

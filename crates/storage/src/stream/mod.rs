@@ -42,10 +42,10 @@ use crate::{
     guard::Guard,
     job::{self, JobOptions, JobPlace},
     mount::Mount,
+    test_folder::{TestFolder, with_remains},
 };
 use check::check;
 use engine::Test;
-use prepared::TestFolder;
 pub(crate) use prepared::{Prepared, of_ranks};
 pub use workload::StorageStream;
 
@@ -99,7 +99,7 @@ pub fn run_job(
     check(config).map_err(StorageError::Invalid)?;
     let options = JobOptions {
         verb: "stream",
-        directory: &config.directory,
+        directories: vec![&config.directory],
         hosts: config.hosts.as_deref().unwrap_or_default(),
         tasks: config.tasks,
         mpirun: config.mpirun.as_deref(),
@@ -132,12 +132,7 @@ pub fn run_job(
     let of_result = found.as_ref().and_then(|found| found.failure.clone()).map(StorageError::Failed);
     Ran::of(points.is_empty(), error.or(of_result), |failure| {
         let stopped = || {
-            let started = StorageStarted {
-                mount: Mount::unknown(),
-                memory_bytes: 0,
-                hosts: Vec::new(),
-                left_over: None,
-            };
+            let started = StorageStarted::of(Mount::unknown(), Vec::new());
             summary(config, &started, points, false, Vec::new())
         };
         StreamSummary { requested: config.clone(), failure, ..found.unwrap_or_else(stopped) }
@@ -159,7 +154,7 @@ pub fn run_rank(
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
     let config = StreamConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
-    let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
+    let left_over = (world.rank() == 0).then(|| clear_left_over([&config.directory])).flatten();
     let folder = prepared::enter_together(world, &config)?;
     folder.watch(Some(guard));
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -193,20 +188,18 @@ fn ranks_part(
     }
     let error = match (result.map_err(StorageError::from), folder.leave()) {
         (Ok(()), left) => {
-            let (failure, others) = prepared::with_remains(None, left);
+            let (failure, others) = with_remains(None, left);
             notices.extend(others.map(remains));
             failure.map(StorageError::Failed)
         }
         (Err(StorageError::Failed(failure)), left) => {
-            prepared::with_remains(Some(failure), left).0.map(StorageError::Failed)
+            with_remains(Some(failure), left).0.map(StorageError::Failed)
         }
         (Err(error), _) => Some(error),
     };
     let started = StorageStarted {
-        mount: Mount::of(Path::new(&config.directory)),
         memory_bytes: memory(),
-        hosts,
-        left_over: None,
+        ..StorageStarted::of(Mount::of(Path::new(&config.directory)), hosts)
     };
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
     let kept_folder = name.filter(|_| config.keep);
@@ -219,13 +212,7 @@ fn ranks_part(
 
 /// A failure of a test, with where its files are when they were to be kept.
 fn with_kept(error: StorageError, config: &StreamConfig, folder: &str) -> StorageError {
-    match error {
-        StorageError::Failed(_) | StorageError::Peer(_) | StorageError::Ranks(_) if config.keep => {
-            let folder = Path::new(&config.directory).join(folder).display().to_string();
-            StorageError::Kept { error: Box::new(error), folder }
-        }
-        error => error,
-    }
+    error.with_kept(&config.directory, config.keep.then_some(folder))
 }
 
 fn summary(

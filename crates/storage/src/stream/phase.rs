@@ -14,11 +14,11 @@ use super::{
     engine::Test,
     kept::Plan,
     pattern::Pattern,
-    share::Piece,
     transfer::{Memory, Task, TransferError, Transfers},
 };
 use crate::{
     clock::{self, Times},
+    kept::Piece,
     latency::{Latency, LatencyCounts},
 };
 
@@ -68,7 +68,7 @@ impl Test<'_> {
         let (mut steps, mut latency) = (Steps::default(), Latency::default());
         let mut memory = memory.into_iter();
         let (begin, begun) = (clock::now(), Instant::now());
-        let none = [Piece { owner: self.world.rank(), first: 0, count: 0 }];
+        let none = [Piece::new(self.world.rank(), 0, 0)];
         let pieces = if part.pieces.is_empty() { &none[..] } else { &part.pieces };
         for (number, piece) in pieces.iter().enumerate() {
             let is_idle = part.pieces.is_empty() || report.problem.is_some();

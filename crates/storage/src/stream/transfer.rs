@@ -19,10 +19,10 @@ use quanta::Instant;
 use super::{
     layout::Layout,
     pattern::{Difference, Pattern},
-    share::Piece,
 };
 use crate::{
     data::{self, Source},
+    kept::Piece,
     latency::Latency,
 };
 
