@@ -71,6 +71,7 @@ mod storage_kept;
 mod storage_killed;
 mod storage_metadata;
 mod storage_ranks;
+mod storage_separate_jobs;
 mod storage_stream;
 mod strangers;
 mod streams;

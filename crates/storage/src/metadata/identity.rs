@@ -109,6 +109,9 @@ pub(super) fn record(
     (kind, owner, count): (MetadataKind, usize, u64),
     deadline: Option<Instant>,
 ) -> io::Result<()> {
+    if count == 0 {
+        return Ok(());
+    }
     let items = places.of(owner);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let mut file = BufWriter::new(items.0.folder.open(&file_name(kind, owner), flags)?);
@@ -304,5 +307,23 @@ mod tests {
             assert_eq!(look().is_some_and(|now| now.is(&before, false)), expected, "{case}");
             if path.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
         }
+    }
+
+    /// Of a cache: another inode, and a time that comes late; not another size.
+    #[test]
+    fn a_file_of_another_host_is_known_by_size_and_about_its_time() {
+        let own = Identity { inode: 7, born_ns: 0, changed_ns: 5_000_000_000, bytes: 3 };
+        let cases = [
+            (Identity { inode: 8, ..own }, true, false),
+            (Identity { changed_ns: 6_000_000_000, ..own }, true, false),
+            (Identity { changed_ns: 8_000_000_000, ..own }, false, false),
+            (Identity { bytes: 4, ..own }, false, false),
+            (Identity { born_ns: 9, ..own }, true, true),
+        ];
+        for (now, of_remote, of_local) in cases {
+            assert_eq!((now.is(&own, true), now.is(&own, false)), (of_remote, of_local), "{now:?}");
+        }
+        let born = Identity { born_ns: 1, ..own };
+        assert!(!Identity { born_ns: 2, ..own }.is(&born, true));
     }
 }

@@ -216,3 +216,74 @@ fn not_kept(folder: &Folder) -> Failure {
 fn invalid(message: String) -> Failure {
     Failure { kind: FailureKind::Invalid, message }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const KINDS: [MetadataKind; 2] = [MetadataKind::Directory, MetadataKind::File];
+
+    fn tree() -> Tree {
+        Tree::new(&MetadataConfig { items: 9, ..MetadataConfig::default() }).unwrap()
+    }
+
+    /// Phases of a run that was killed, by what there is of ten items of two ranks.
+    #[test]
+    fn how_far_a_killed_run_came_is_seen_by_what_there_is() {
+        let renamed = |piece: Piece| Piece { is_renamed: true, ..piece };
+        let all = [Piece::new(0, 0, 9), Piece::new(1, 0, 4)];
+        let cases = [
+            (MetadataOperation::Create, 0..3, vec![Piece::new(0, 0, 3)]),
+            (MetadataOperation::Create, 0..0, vec![]),
+            (MetadataOperation::Create, 0..9, vec![Piece::new(0, 0, 9)]),
+            (MetadataOperation::Remove, 5..9, vec![Piece::new(0, 5, 4)]),
+            (MetadataOperation::Remove, 0..9, vec![Piece::new(0, 0, 9)]),
+            (MetadataOperation::Rename, 4..9, vec![renamed(Piece::new(0, 0, 4)), Piece::new(0, 4, 5)]),
+        ];
+        for (operation, there, expected) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            let purpose = Purpose { is_new: true, is_kept: true };
+            let folder = TestFolder::enter(directory.path(), "x", purpose).unwrap();
+            let places = Places(vec![Items(folder)]);
+            fs::create_dir(directory.path().join("x/tree.0")).unwrap();
+            for number in 0..9_u64 {
+                let is_renamed = operation == MetadataOperation::Rename && !there.contains(&number);
+                if there.contains(&number) || is_renamed {
+                    let name = named(tree().item(0, 0, MetadataKind::File, number), is_renamed);
+                    fs::write(directory.path().join("x").join(name), "").unwrap();
+                }
+            }
+            let mut record = KeptItems::new(tree(), 0, 2, &KINDS);
+            record.set(MetadataKind::File, Some(operation), &all);
+            record.store(&places).unwrap();
+            let directories = [directory.path().to_str().unwrap().to_owned()];
+            let (found, order) = KeptItems::load(&directories, "x").unwrap();
+            let mut expected = expected;
+            if operation == MetadataOperation::Rename {
+                // Of the other rank nothing has either name.
+                expected.push(Piece::new(1, 0, 4));
+            }
+            assert_eq!(found.there(MetadataKind::File), expected, "{operation} {there:?}");
+            assert_eq!((order.as_slice(), found.ranks), (&directories[..], 2));
+        }
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_computed_with_is_none() {
+        let sound = KeptItems::new(tree(), 0, 2, &KINDS);
+        assert!(sound.is_sound());
+        let with = |change: &dyn Fn(&mut KeptItems)| {
+            let mut record = sound.clone();
+            change(&mut record);
+            record.is_sound()
+        };
+        assert!(!with(&|record| record.ranks = 0));
+        assert!(!with(&|record| record.ranks = usize::MAX));
+        assert!(!with(&|record| record.place = 1));
+        for piece in [Piece::new(2, 0, 1), Piece::new(0, 9, 1), Piece::new(0, 1, u64::MAX)] {
+            assert!(!with(&|record| record.set(MetadataKind::File, None, &[piece])), "{piece:?}");
+        }
+    }
+}

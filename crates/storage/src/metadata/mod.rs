@@ -88,7 +88,11 @@ pub fn run(
         error => error.with_kept(&config.directory, kept(None).as_deref()),
     })?;
     let Driven { started, is_finished, ended, error } = driven;
-    let error = error.map(|error| error.with_kept(&config.directory, kept(None).as_deref()));
+    let error = error.map(|error| match error {
+        // Nothing was made.
+        StorageError::Failed(_) if ended.kept_folder.is_none() => error,
+        error => error.with_kept(&config.directory, kept(None).as_deref()),
+    });
     let facts = Facts {
         hosts: started.hosts,
         mounts: [started.mount].into_iter().chain(started.more_mounts).collect(),
@@ -304,7 +308,11 @@ pub fn run_rank(
     let kept = |error: MetadataError, folder: Option<&str>| {
         StorageError::from(error).with_kept(&config.directory, folder.filter(|_| config.keep))
     };
-    let ended = ended.map_err(|error| kept(error, config.name.as_deref()))?;
+    let ended = ended.map_err(|error| match error {
+        error @ MetadataError::Ranks(_) => kept(error, config.name.as_deref()),
+        // Nothing was made.
+        error => error.into(),
+    })?;
     let Some(Ended { complete, hosts, shape, kept_folder, error, notices }) = ended else { return Ok(None) };
     let error = error.map(|error| kept(error, kept_folder.as_deref()));
     let facts = Facts {
