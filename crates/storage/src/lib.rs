@@ -16,6 +16,7 @@ mod kept;
 mod latency;
 pub mod metadata;
 mod mount;
+mod operations_log;
 pub mod semantics;
 pub mod stream;
 mod test_folder;
