@@ -150,8 +150,7 @@ impl Clocks {
             (false, false) => (ClockMethod::Barriers, barriers, of_barriers),
         };
         let ns = |offset: Offset| i64::try_from(offset.ns).unwrap_or(0);
-        let shift =
-            |rank| Shift { begin_ns: ns(of(&phase.offsets, rank)), end_ns: ns(of(at_end, rank)) };
+        let shift = |rank| Shift { begin_ns: ns(of(&phase.offsets, rank)), end_ns: ns(of(at_end, rank)) };
         let shifts = (0..all.len()).map(shift).collect();
         Spans { total_ns, clock: StorageClock { method, uncertainty_ns }, ranks: ranks.collect(), shifts }
     }

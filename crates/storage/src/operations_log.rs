@@ -48,12 +48,17 @@ pub(crate) struct Record {
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code)] // Those of streaming.
 pub(crate) enum Operation {
     Open,
     Write,
     Read,
     Flush,
     Close,
+    Create,
+    Stat,
+    Rename,
+    Remove,
 }
 
 impl Operation {
@@ -64,6 +69,10 @@ impl Operation {
             Self::Read => "read",
             Self::Flush => "fsync",
             Self::Close => "close",
+            Self::Create => "create",
+            Self::Stat => "stat",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
         }
     }
 }
@@ -343,10 +352,14 @@ mod tests {
             records.end(at(100));
             let of_rank = |us: u64| log.zero + us * 1000 + if rank == 2 { ahead } else { 0 };
             let times = Times { begin: of_rank(1), end: of_rank(101) + u64::from(rank == 2) * 1000 };
-            let shifts = vec![Shift::default(), Shift::default(), Shift {
-                begin_ns: i64::try_from(ahead).unwrap(),
-                end_ns: i64::try_from(ahead).unwrap() + 1000,
-            }];
+            let shifts = vec![
+                Shift::default(),
+                Shift::default(),
+                Shift {
+                    begin_ns: i64::try_from(ahead).unwrap(),
+                    end_ns: i64::try_from(ahead).unwrap() + 1000,
+                },
+            ];
             let spans = Spans { shifts, ..Spans::default() };
             let phase = LoggedPhase { name: "write", iteration: 7, times };
             let spans = (rank == 0).then_some(&spans);
@@ -378,9 +391,8 @@ mod tests {
         for failure in failures.unwrap() {
             assert!(failure.message.contains("/nowhere/operations.csv"), "{failure}");
         }
-        let failures = threads(2, |world| {
-            OperationsLog::open(world, Some("/dev/full")).unwrap().map(drop).unwrap_err()
-        });
+        let failures =
+            threads(2, |world| OperationsLog::open(world, Some("/dev/full")).unwrap().map(drop).unwrap_err());
         for failure in failures.unwrap() {
             assert!(failure.message.contains("No space left"), "{failure}");
         }

@@ -54,6 +54,12 @@ pub(crate) fn agent<'h>(hosts: &'h mut HostSet<'_>, place: &Place) -> Result<&'h
     Ok(if place.role == CLIENT { client.peer } else { server.peer })
 }
 
+/// Each trial would write over the log of the one before.
+pub(crate) fn check(operations: Option<&str>) -> Result<(), Failure> {
+    let message = "operations is of `clearstream storage`: a study has a record of its trials".to_owned();
+    operations.map_or(Ok(()), |_| Err(Failure { kind: FailureKind::Invalid, message }))
+}
+
 /// Maximum time of a trial that is assumed to take `expected`.
 pub(crate) fn timeout(expected: TimeSpan) -> Duration {
     expected.to_std().saturating_mul(OVERTIME).max(TIMEOUT_MIN)

@@ -89,6 +89,10 @@ pub struct MetadataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub name: Option<String>,
+    /// Write rank, item, begin and end of every operation to this file as CSV, behind each phase (of rank 0's host)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE"))]
+    pub operations: Option<String>,
     /// Ranks on the client, each a thread; with --hosts on each host
     #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = MetadataConfig::default().tasks))]
     pub tasks: u32,
@@ -130,6 +134,7 @@ impl Default for MetadataConfig {
             stonewall: None,
             keep: false,
             name: None,
+            operations: None,
             tasks: 1,
             hosts: None,
             mpirun: None,

@@ -32,6 +32,7 @@ use crate::{
     folder::{METADATA_PREFIX, Remains},
     kept,
     mount::Mount,
+    operations_log::OperationsLog,
     test_folder::{Purpose, TestFolder},
 };
 
@@ -94,6 +95,7 @@ pub(super) fn measure(
     on_phase: &dyn Fn(&MetadataPhase),
 ) -> Result<Option<Ended>, MetadataError> {
     let purpose = Purpose { is_new: !config.uses_earlier(), is_kept: config.keep };
+    let log = OperationsLog::open(world, config.operations.as_deref())?.map_err(MetadataError::File)?;
     let host = world.host().to_owned();
     let hosts = gather(world, &host)?;
     // Held until this rank has them open as the others: what nobody holds is left over.
@@ -116,7 +118,7 @@ pub(super) fn measure(
     agreed?;
     let Ok(places) = entered else { return Ok(None) };
     let clocks = Clocks::join(world)?;
-    let mut run = Run::new(world, config, stop, clocks, &places, &prepared, on_phase);
+    let mut run = Run::new(world, config, stop, (clocks, log), &places, &prepared, on_phase);
     let complete = run.iterations();
     let is_lost = matches!(complete, Err(MetadataError::Ranks(_)));
     let cleaned = match config.keep {
@@ -125,6 +127,7 @@ pub(super) fn measure(
         false => run.clean(!matches!(complete, Ok(true))),
     };
     let (is_removed, mut notices) = (run.is_removed, std::mem::take(&mut run.notices));
+    notices.extend(run.log.as_ref().and_then(OperationsLog::notice));
     if world.rank() != 0 {
         return complete.map(|_| None);
     }

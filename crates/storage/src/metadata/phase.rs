@@ -30,6 +30,7 @@ use crate::{
     clock::{self, Clocks, Spans, Times},
     kept::Piece,
     latency::{Latency, LatencyCounts},
+    operations_log::{Operation, Record, Records},
 };
 
 /// What a phase is to do.
@@ -64,6 +65,9 @@ pub(super) struct RankPhase {
     pub(super) failure: Option<Failure>,
     /// The run has to end.
     pub(super) is_over: bool,
+    /// On this rank's clock.
+    #[serde(skip)]
+    pub(super) times: Times,
 }
 
 /// Runs it; all ranks call it together. When they worked is known at rank 0.
@@ -71,6 +75,7 @@ pub(super) fn run(
     world: &mut dyn World,
     clocks: &Clocks,
     task: Task<'_>,
+    records: &mut Option<Records>,
 ) -> Result<(RankPhase, Option<Spans>), MetadataError> {
     let Task { config, kind, operation, places, .. } = task;
     let bytes = match operation {
@@ -90,6 +95,7 @@ pub(super) fn run(
     let is_over = || task.stop.load(Relaxed);
     let begun = clocks.begin(world)?;
     let (begin, start) = (clock::now(), Instant::now());
+    records.iter_mut().for_each(|records| records.begin(start));
     let stonewall = config.stonewall.filter(|_| operation == MetadataOperation::Create);
     let stonewall = stonewall.filter(|_| kind != MetadataKind::Tree).map(|time| start + time.to_std());
     let mut now = start;
@@ -121,6 +127,9 @@ pub(super) fn run(
         match done {
             Ok(()) => {
                 latency.add((now - before).max(Duration::from_nanos(1)));
+                if let Some(records) = records {
+                    records.add(record(task, result.done, (before, now)));
+                }
                 result.operations += 1;
             }
             Err(error) if stays(task, &error) => {}
@@ -139,6 +148,8 @@ pub(super) fn run(
         result.done += 1;
     }
     let times = Times { begin, end: clock::now() };
+    records.iter_mut().for_each(|records| records.end(Instant::now()));
+    result.times = times;
     if stonewall.is_some() && config.wear_out {
         // One that failed; the others wait for its number.
         world.reduce(&[0], u64::max)?;
@@ -155,6 +166,36 @@ pub(super) fn run(
 
 fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Of the item of that place in the pieces of a rank.
+fn record(task: Task<'_>, place: u64, (begin, end): (Instant, Instant)) -> Record {
+    let is_file = task.kind == MetadataKind::File;
+    let (operation, bytes) = match task.operation {
+        MetadataOperation::Create => (Operation::Create, task.config.write_bytes.0),
+        MetadataOperation::Stat => (Operation::Stat, 0),
+        MetadataOperation::Read => (Operation::Read, task.config.read_bytes.0),
+        MetadataOperation::Rename => (Operation::Rename, 0),
+        MetadataOperation::Remove => (Operation::Remove, 0),
+    };
+    let bytes = if is_file { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
+    Record { begin, end, place, file: 0, bytes, operation }
+}
+
+/// Path of the item of that place, from the directory; the whole path where there are several.
+pub(super) fn shown(task: Task<'_>, place: u64) -> String {
+    let mut before = 0;
+    let found = task.pieces.iter().find(|piece| {
+        let is_here = place - before < piece.count;
+        before += if is_here { 0 } else { piece.count };
+        is_here
+    });
+    let Some(piece) = found else { return String::new() };
+    let (items, name) = (task.places.of(piece.owner), name(task, *piece, place - before));
+    match task.places.0.len() {
+        1 => format!("{}/{name}", items.0.folder.name),
+        _ => items.path().join(name).display().to_string(),
+    }
 }
 
 /// Whether removing a directory may leave it: others have files in it, or it is gone with the run that was killed.

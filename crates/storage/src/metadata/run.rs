@@ -23,9 +23,10 @@ use super::{
     phase::{self, RankPhase, Task},
 };
 use crate::{
-    clock::{Clocks, Spans},
+    clock::{Clocks, Spans, Times},
     collective::{gather, share},
     kept::{Piece, joined, shared},
+    operations_log::{Item, LoggedPhase, OperationsLog, Record, Records},
 };
 
 /// Items of each kind.
@@ -37,6 +38,7 @@ pub(super) struct Run<'a, 'w> {
     config: &'a MetadataConfig,
     stop: &'a AtomicBool,
     clocks: Clocks,
+    pub(super) log: Option<OperationsLog>,
     places: &'a Places,
     prepared: &'a Prepared,
     on_phase: &'a dyn Fn(&MetadataPhase),
@@ -58,7 +60,7 @@ impl<'a, 'w> Run<'a, 'w> {
         world: &'a mut (dyn World + 'w),
         config: &'a MetadataConfig,
         stop: &'a AtomicBool,
-        clocks: Clocks,
+        (clocks, log): (Clocks, Option<OperationsLog>),
         places: &'a Places,
         prepared: &'a Prepared,
         on_phase: &'a dyn Fn(&MetadataPhase),
@@ -81,6 +83,7 @@ impl<'a, 'w> Run<'a, 'w> {
             config,
             stop,
             clocks,
+            log,
             places,
             prepared,
             on_phase,
@@ -232,12 +235,19 @@ impl<'a, 'w> Run<'a, 'w> {
             places: self.places,
             pieces: &pieces,
         };
-        let (own, spans) = phase::run(self.world, &self.clocks, task)?;
+        let all = pieces.iter().map(|piece| piece.count).fold(0, u64::saturating_add);
+        let mut records = self.log.as_ref().map(|log| log.records(all));
+        let (own, spans) = phase::run(self.world, &self.clocks, task, &mut records)?;
+        let logged = self.write_log(task, spans.as_ref(), own.times, records)?;
         if operation == MetadataOperation::Create {
             self.made[kind as usize] = own.operations + u64::from(own.is_partial);
         }
         let ranks = gather(self.world, &own)?;
         let next = spans.map(|spans| self.collect(task, &ranks, spans, shift));
+        let next = next.map(|next| match (next, logged) {
+            (Next::Go(_) | Next::Over, Some(failure)) => Next::Failed(failure),
+            (next, _) => next,
+        });
         match share(self.world, next.as_ref())?.value()? {
             Some(there) => {
                 self.there = there;
@@ -245,6 +255,21 @@ impl<'a, 'w> Run<'a, 'w> {
             }
             None => Ok(false),
         }
+    }
+
+    /// What the ranks did, into the log of operations.
+    fn write_log(
+        &mut self,
+        task: Task<'_>,
+        spans: Option<&Spans>,
+        times: Times,
+        records: Option<Records>,
+    ) -> Result<Option<Failure>, MetadataError> {
+        let (Some(log), Some(records)) = (&mut self.log, records) else { return Ok(None) };
+        let name = format!("{} {}", task.kind.name(), task.operation.name());
+        let phase = LoggedPhase { name: &name, iteration: task.iteration, times };
+        let item = |record: &Record| Item { file: phase::shown(task, record.place), offset: None };
+        Ok(log.write(self.world, spans, phase, &records, item)?.err())
     }
 
     /// Of rank 0: what there is behind a phase, and its figures.

@@ -30,6 +30,7 @@ impl Workload for StorageMetadataWorkload {
     }
 
     fn check(&self, config: &MetadataConfig) -> Result<(), Failure> {
+        trial::check(config.operations.as_deref())?;
         check(config)
     }
 

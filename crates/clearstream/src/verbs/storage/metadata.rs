@@ -138,6 +138,7 @@ impl MetadataArgs {
         let mut directories = directories.collect::<Result<Vec<_>, _>>()?.into_iter();
         config.directory = directories.next().unwrap_or_default();
         config.more_directories = directories.collect();
+        config.operations = super::absolute_file(config.operations.as_deref())?;
         let letters = [
             (self.create, MetadataOperation::Create),
             (self.stat, MetadataOperation::Stat),
@@ -177,6 +178,7 @@ impl MetadataArgs {
                            earlier run and further directories out";
             return Err(CommandError::usage(message));
         }
+        super::without_operations(config.operations.as_deref())?;
         let other = self.against.against.as_deref().unwrap_or(Path::new(&config.directory));
         let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
         let limits = (config.iterations, self.timeout.to_std());
