@@ -101,7 +101,11 @@ pub(super) fn run(
     let mut now = start;
     let all: u64 = task.pieces.iter().map(|piece| piece.count).sum();
     let (mut limit, mut stonewall) = (all, stonewall);
-    let mut items = task.pieces.iter().flat_map(|piece| (0..piece.count).map(move |number| (*piece, number)));
+    let all_of = |(file, piece): (usize, &Piece)| {
+        let piece = *piece;
+        (0..piece.count).map(move |number| (file, piece, number))
+    };
+    let mut items = task.pieces.iter().enumerate().flat_map(all_of);
     while result.failure.is_none() {
         let is_walled = stonewall.is_some_and(|end| now >= end) || result.done >= limit;
         if is_over() || is_walled {
@@ -114,7 +118,7 @@ pub(super) fn run(
             limit = most.first().copied().unwrap_or(0).min(all);
             continue;
         }
-        let Some((piece, number)) = items.next() else { break };
+        let Some((file, piece, number)) = items.next() else { break };
         let (name, folder) = (name(task, piece, number), places.of(piece.owner));
         contents.prepare();
         let before = Instant::now();
@@ -128,7 +132,7 @@ pub(super) fn run(
             Ok(()) => {
                 latency.add((now - before).max(Duration::from_nanos(1)));
                 if let Some(records) = records {
-                    records.add(record(task, result.done, (before, now)));
+                    records.add(record(task, (file, number), (before, now)));
                 }
                 result.operations += 1;
             }
@@ -168,8 +172,8 @@ fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Of the item of that place in the pieces of a rank.
-fn record(task: Task<'_>, place: u64, (begin, end): (Instant, Instant)) -> Record {
+/// Of an item, by its piece and its place in that.
+fn record(task: Task<'_>, (piece, place): (usize, u64), (begin, end): (Instant, Instant)) -> Record {
     let is_file = task.kind == MetadataKind::File;
     let (operation, bytes) = match task.operation {
         MetadataOperation::Create => (Operation::Create, task.config.write_bytes.0),
@@ -179,19 +183,13 @@ fn record(task: Task<'_>, place: u64, (begin, end): (Instant, Instant)) -> Recor
         MetadataOperation::Remove => (Operation::Remove, 0),
     };
     let bytes = if is_file { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
-    Record { begin, end, place, file: 0, bytes, operation }
+    Record { begin, end, place, file: u32::try_from(piece).unwrap_or(u32::MAX), bytes, operation }
 }
 
-/// Path of the item of that place, from the directory; the whole path where there are several.
-pub(super) fn shown(task: Task<'_>, place: u64) -> String {
-    let mut before = 0;
-    let found = task.pieces.iter().find(|piece| {
-        let is_here = place - before < piece.count;
-        before += if is_here { 0 } else { piece.count };
-        is_here
-    });
-    let Some(piece) = found else { return String::new() };
-    let (items, name) = (task.places.of(piece.owner), name(task, *piece, place - before));
+/// Path of an item, from the directory; the whole path where there are several.
+pub(super) fn shown(task: Task<'_>, record: &Record) -> String {
+    let Some(piece) = task.pieces.get(record.file as usize) else { return String::new() };
+    let (items, name) = (task.places.of(piece.owner), name(task, *piece, record.place));
     match task.places.0.len() {
         1 => format!("{}/{name}", items.0.folder.name),
         _ => items.path().join(name).display().to_string(),

@@ -268,7 +268,7 @@ impl<'a, 'w> Run<'a, 'w> {
         let (Some(log), Some(records)) = (&mut self.log, records) else { return Ok(None) };
         let name = format!("{} {}", task.kind.name(), task.operation.name());
         let phase = LoggedPhase { name: &name, iteration: task.iteration, times };
-        let item = |record: &Record| Item { file: phase::shown(task, record.place), offset: None };
+        let item = |record: &Record| Item { file: phase::shown(task, record), offset: None };
         Ok(log.write(self.world, spans, phase, &records, item)?.err())
     }
 
