@@ -175,7 +175,7 @@ fn a_removal_that_was_ended_early_is_gone_on_with() {
     let kept = folder.path().join("x");
     for (end, phases) in [("INT", "remove"), ("KILL", "remove"), ("INT", "rename"), ("KILL", "rename")] {
         let case = format!("{end} {phases}");
-        job(folder.path(), "2", &["-C", "-n", "20000", "-F"]);
+        job(folder.path(), "2", &["-C", "-n", "4000", "-F"]);
         // Beside the tree: it is worked on after these, and one rank has all of the first one's items.
         let own = ["--phases", phases, "--name", "x", "--tasks", "3"];
         let child = clearstream(&metadata(folder.path(), &own)).spawn().unwrap();

@@ -395,7 +395,11 @@ impl<'a, 'w> Run<'a, 'w> {
         if let Some(record) = &mut self.record {
             record.set(kind, under_way, there);
         }
-        self.store()
+        match self.store() {
+            // Where there is no room for it the record has more than there is, which the next removal sees.
+            Err(_) if under_way == Some(MetadataOperation::Remove) => Ok(()),
+            stored => stored,
+        }
     }
 
     /// Of rank 0.
