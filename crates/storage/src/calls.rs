@@ -6,7 +6,7 @@ use clearstream_schema::{
     flow::Notice,
     scope::Right,
     storage::{
-        StreamConfig, StreamPoint,
+        StorageLive, StreamConfig, StreamPoint,
         metadata::{MetadataConfig, MetadataPhase},
     },
 };
@@ -129,6 +129,21 @@ pub struct StorageMeasured {
 impl CallEvent for StorageMeasured {
     const NAME: &'static str = "storage-measured";
     const DELIVERY: Delivery = Delivery::Queued;
+}
+
+/// Event: what the ranks do now, once per second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StorageNow {
+    /// Test number.
+    pub test: u64,
+    /// Absent between phases.
+    #[serde(default)]
+    pub live: Option<StorageLive>,
+}
+
+impl CallEvent for StorageNow {
+    const NAME: &'static str = "storage-now";
+    const DELIVERY: Delivery = Delivery::Droppable;
 }
 
 /// Event: all phases are measured, or the benchmark has failed; [`StorageStop`] returns which.

@@ -17,7 +17,7 @@ use clearstream_sys::file;
 use quanta::Instant;
 
 use crate::{
-    clock::{self, Shift, Spans, Times},
+    clock::{self, Shift, Spans},
     collective::share,
 };
 
@@ -29,8 +29,16 @@ const LINES: Tag = Tag(u8::MAX - 2);
 const PIECE_BYTES: usize = 64 << 10;
 /// Records of a phase in one process, of 40 bytes each; what is more is counted, and lost.
 const RECORDS_MAX: usize = 8 << 20;
+/// Of both clocks at each end of a phase.
+const READINGS: usize = 5;
 /// Of a process of an MPI job, which has others beside it on its host.
 const RECORDS_MAX_OF_PROCESS: usize = 1 << 20;
+
+/// Memory for so many operations of a phase, of each of so many ranks of one process.
+pub(crate) fn room_bytes(ranks: usize, expected: u64) -> u64 {
+    let max = (RECORDS_MAX / ranks.max(1)) as u64;
+    expected.min(max).saturating_mul(size_of::<Record>() as u64)
+}
 
 /// One operation.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +56,6 @@ pub(crate) struct Record {
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code)] // Those of streaming.
 pub(crate) enum Operation {
     Open,
     Write,
@@ -62,6 +69,11 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
+    /// Whether it is of a part of a file.
+    pub(crate) fn is_transfer(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -83,8 +95,34 @@ pub(crate) struct Records {
     all: Vec<Record>,
     max: usize,
     lost: u64,
-    /// The instants of both ends of the phase.
-    ends: (Instant, Instant),
+    /// Around the phase.
+    ends: (Anchor, Anchor),
+}
+
+/// An instant of the counter, and the kernel's clock then.
+#[derive(Debug, Clone, Copy)]
+struct Anchor {
+    at: Instant,
+    clock: u64,
+}
+
+impl Anchor {
+    /// The closest of some readings: others may be interrupted.
+    fn now() -> Self {
+        let reading = || {
+            let (before, clock, behind) = (Instant::now(), clock::now(), Instant::now());
+            let within = behind.saturating_duration_since(before);
+            (within, Self { at: before + within / 2, clock })
+        };
+        let (mut within, mut found) = reading();
+        for _ in 1..READINGS {
+            let other = reading();
+            if other.0 < within {
+                (within, found) = other;
+            }
+        }
+        found
+    }
 }
 
 impl Records {
@@ -97,14 +135,14 @@ impl Records {
         }
     }
 
-    /// The phase begins here, as close to [`Times::begin`] as can be.
-    pub(crate) fn begin(&mut self, at: Instant) {
-        self.ends = (at, at);
+    /// The phase begins behind this.
+    pub(crate) fn begin(&mut self) {
+        self.ends.0 = Anchor::now();
     }
 
-    /// And ends here, as close to [`Times::end`].
-    pub(crate) fn end(&mut self, at: Instant) {
-        self.ends.1 = at;
+    /// The phase has ended before this.
+    pub(crate) fn end(&mut self) {
+        self.ends.1 = Anchor::now();
     }
 }
 
@@ -114,8 +152,6 @@ pub(crate) struct LoggedPhase<'a> {
     /// As in the document: `write`, `file create`.
     pub(crate) name: &'a str,
     pub(crate) iteration: u32,
-    /// When this rank worked, on its own clock.
-    pub(crate) times: Times,
 }
 
 /// What the columns `file`, `offset` and `bytes` say of a record.
@@ -171,7 +207,7 @@ impl OperationsLog {
 
     /// Room for a phase of so many operations. Its pages are taken when they are written.
     pub(crate) fn records(&self, expected: u64) -> Records {
-        let now = Instant::now();
+        let now = Anchor::now();
         let room = usize::try_from(expected).unwrap_or(usize::MAX).min(self.max);
         Records { all: Vec::with_capacity(room), max: self.max, lost: 0, ends: (now, now) }
     }
@@ -297,15 +333,13 @@ impl<F: Fn(&Record) -> Item> Lines<'_, F> {
     /// Nanoseconds of rank 0's clock since the run began.
     fn time(&self, at: Instant) -> i64 {
         let (first, last) = self.records.ends;
-        let since = at.saturating_duration_since(first).as_nanos() as f64;
-        let whole = last.saturating_duration_since(first).as_nanos() as f64;
-        let Times { begin, end } = self.phase.times;
+        let since = at.saturating_duration_since(first.at).as_nanos() as f64;
+        let whole = last.at.saturating_duration_since(first.at).as_nanos() as f64;
         // The counter's rate is known to some parts in a million: both ends of the phase are of the kernel's clock.
         let part = if whole > 0.0 { since / whole } else { 0.0 };
-        let own = (end.saturating_sub(begin) as f64 * part).round() as i64;
-        let begin = i64::try_from(begin.abs_diff(self.zero)).unwrap_or(i64::MAX);
-        let begin = if self.phase.times.begin < self.zero { -begin } else { begin };
-        begin + own - self.shift.at(part)
+        let own = (last.clock.saturating_sub(first.clock) as f64 * part).round() as i64;
+        let since_zero = i128::from(first.clock) - i128::from(self.zero);
+        i64::try_from(since_zero).unwrap_or(i64::MAX) + own - self.shift.at(part)
     }
 }
 
@@ -341,7 +375,6 @@ mod tests {
             records.max = 2;
             let first = Instant::now();
             let at = |us: u64| first + Duration::from_micros(us);
-            records.begin(at(0));
             for number in 0..=u32::from(rank == 1) + 1 {
                 let begin = at(u64::from(number) * 10);
                 let operation = if number == 0 { Operation::Open } else { Operation::Write };
@@ -349,9 +382,10 @@ mod tests {
                 let end = begin + Duration::from_micros(5);
                 records.add(Record { begin, end, place, file, bytes: 512 * number, operation });
             }
-            records.end(at(100));
             let of_rank = |us: u64| log.zero + us * 1000 + if rank == 2 { ahead } else { 0 };
-            let times = Times { begin: of_rank(1), end: of_rank(101) + u64::from(rank == 2) * 1000 };
+            let begin = Anchor { at: at(0), clock: of_rank(1) };
+            let end = Anchor { at: at(100), clock: of_rank(101) + u64::from(rank == 2) * 1000 };
+            records.ends = (begin, end);
             let shifts = vec![
                 Shift::default(),
                 Shift::default(),
@@ -361,7 +395,7 @@ mod tests {
                 },
             ];
             let spans = Spans { shifts, ..Spans::default() };
-            let phase = LoggedPhase { name: "write", iteration: 7, times };
+            let phase = LoggedPhase { name: "write", iteration: 7 };
             let spans = (rank == 0).then_some(&spans);
             let item = |record: &Record| Item {
                 file: format!("a \"b\",{}", record.file),

@@ -103,6 +103,14 @@ fn check_name(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A failure with what remains of its test.
+pub(crate) fn failed_with(failure: Failure, left: Result<(), Remains>) -> Failure {
+    match left {
+        Ok(()) => failure,
+        Err(remains) => Failure { message: format!("{}; {remains}", failure.message), ..failure },
+    }
+}
+
 /// How a test ended, with what remains of it: what could not be removed is a failure.
 pub(crate) fn with_remains(
     failure: Option<Failure>,
@@ -110,9 +118,7 @@ pub(crate) fn with_remains(
 ) -> (Option<Failure>, Option<String>) {
     match (failure, left) {
         (failure, Ok(())) => (failure, None),
-        (Some(failure), Err(remains)) => {
-            (Some(Failure { message: format!("{}; {remains}", failure.message), ..failure }), None)
-        }
+        (Some(failure), left) => (Some(failed_with(failure, left)), None),
         (None, Err(Remains::Own(message))) => (Some(Failure { kind: FailureKind::File, message }), None),
         (None, Err(Remains::Others(message))) => (None, Some(message)),
     }

@@ -70,6 +70,7 @@ mod storage_faults;
 mod storage_kept;
 mod storage_killed;
 mod storage_metadata;
+mod storage_operations;
 mod storage_ranks;
 mod storage_separate_jobs;
 mod storage_stream;

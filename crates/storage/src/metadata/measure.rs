@@ -31,6 +31,7 @@ use crate::{
     controller::remains,
     folder::{METADATA_PREFIX, Remains},
     kept,
+    live::Live,
     mount::Mount,
     operations_log::OperationsLog,
     test_folder::{Purpose, TestFolder},
@@ -90,7 +91,7 @@ pub(super) fn folder_name(config: &MetadataConfig) -> String {
 pub(super) fn measure(
     world: &mut dyn World,
     config: &MetadataConfig,
-    stop: &AtomicBool,
+    (stop, live): (&AtomicBool, &Live),
     watch: &dyn Fn(&[TestFolder]),
     on_phase: &dyn Fn(&MetadataPhase),
 ) -> Result<Option<Ended>, MetadataError> {
@@ -118,7 +119,7 @@ pub(super) fn measure(
     agreed?;
     let Ok(places) = entered else { return Ok(None) };
     let clocks = Clocks::join(world)?;
-    let mut run = Run::new(world, config, stop, (clocks, log), &places, &prepared, on_phase);
+    let mut run = Run::new(world, config, (stop, live), (clocks, log), &places, &prepared, on_phase);
     let complete = run.iterations();
     let is_lost = matches!(complete, Err(MetadataError::Ranks(_)));
     let cleaned = match config.keep {

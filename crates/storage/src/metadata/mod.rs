@@ -51,6 +51,7 @@ use crate::{
     folder::clear_left_over,
     guard::Guard,
     job::{self, JobOptions, JobPlace},
+    live::{Live, OnLive},
     mount::Mount,
     test_folder::TestFolder,
 };
@@ -71,17 +72,20 @@ pub fn run(
     timeout: Duration,
     stop: &AtomicBool,
     on_phase: &mut dyn FnMut(&MetadataPhase),
+    on_live: OnLive<'_>,
 ) -> Result<Ran<StorageMetadata>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let of_ranks = with_name(config);
     let kept = |reported: Option<String>| kept_name(&of_ranks, reported);
     let mut phases = Vec::new();
-    let driven = drive(agent, Benchmark::Metadata(of_ranks.clone()), timeout, stop, &mut |measured| {
+    let mut on_measured = |measured| {
         if let Measured::Metadata(phase) = measured {
             on_phase(&phase);
             phases.push(*phase);
         }
-    });
+    };
+    let benchmark = Benchmark::Metadata(of_ranks.clone());
+    let driven = drive(agent, benchmark, timeout, stop, &mut on_measured, on_live);
     let driven = driven.map_err(|error| match error {
         // Nothing was made.
         StorageError::Peer(PeerError::Refused { .. }) => error,
@@ -192,6 +196,7 @@ pub(crate) fn run_threads(
     config: &MetadataConfig,
     stop: &AtomicBool,
     guard: &mut Guard,
+    live: &Live,
     on_phase: &(impl Fn(&MetadataPhase) + Sync),
 ) -> StorageEnded {
     // The folders are the same ones for all threads: rank 0, which makes them, is the first to come here with some.
@@ -205,7 +210,7 @@ pub(crate) fn run_threads(
             };
             first.into_iter().for_each(|guard| watched(folders, guard));
         };
-        measure(world, config, stop, &watch, on_phase)
+        measure(world, config, (stop, live), &watch, on_phase)
     });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
     match first.map(Option::flatten) {
@@ -236,6 +241,7 @@ pub fn run_job(
     timeout: Duration,
     stop: &AtomicBool,
     on_phase: &mut dyn FnMut(&MetadataPhase),
+    on_live: OnLive<'_>,
 ) -> Result<Ran<StorageMetadata>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let (of_ranks, all) = (with_name(config), directories(config));
@@ -247,10 +253,11 @@ pub fn run_job(
         mpirun: config.mpirun.as_deref(),
     };
     let mut phases = Vec::new();
-    let found = job::run(place, &options, &of_ranks, timeout, stop, &mut |phase: MetadataPhase| {
+    let mut on_phases = |phase: MetadataPhase| {
         on_phase(&phase);
         phases.push(phase);
-    });
+    };
+    let found = job::run(place, &options, &of_ranks, timeout, stop, &mut on_phases, on_live);
     let (found, error) = match found {
         Ok(found) => (found, None),
         // What a rank reports has the folder, where there are items.
@@ -290,6 +297,7 @@ pub fn run_rank(
     config: &MetadataConfig,
     stop: &AtomicBool,
     guard: &mut Guard,
+    live: &Live,
     on_phase: &mut dyn FnMut(&MetadataPhase),
 ) -> Result<Option<Ran<StorageMetadata>>, StorageError> {
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
@@ -300,7 +308,7 @@ pub fn run_rank(
     let watch = |folders: &[TestFolder]| watched(folders, &mut guard.borrow_mut());
     let all = directories(&config);
     let left_over = (world.rank() == 0).then(|| clear_left_over(&all)).flatten();
-    let ended = measure(world, &config, stop, &watch, &|phase| {
+    let ended = measure(world, &config, (stop, live), &watch, &|phase| {
         let (phases, on_phase) = &mut *measured.borrow_mut();
         on_phase(phase);
         phases.push(phase.clone());

@@ -30,12 +30,15 @@ use crate::{
     clock::{self, Clocks, Spans, Times},
     kept::Piece,
     latency::{Latency, LatencyCounts},
+    live::{Count, LivePhase},
     operations_log::{Operation, Record, Records},
 };
 
 /// What a phase is to do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task<'a> {
+    /// Where this rank counts.
+    pub(super) live: Count<'a>,
     pub(super) config: &'a MetadataConfig,
     pub(super) tree: Tree,
     pub(super) stop: &'a AtomicBool,
@@ -65,9 +68,28 @@ pub(super) struct RankPhase {
     pub(super) failure: Option<Failure>,
     /// The run has to end.
     pub(super) is_over: bool,
-    /// On this rank's clock.
-    #[serde(skip)]
-    pub(super) times: Times,
+}
+
+/// A phase that is about to begin, of so many operations of all ranks, for those who look on.
+pub(super) fn live(
+    config: &MetadataConfig,
+    (kind, operation): (MetadataKind, MetadataOperation),
+    iteration: u32,
+    expected: u64,
+) -> LivePhase {
+    let bytes_each = match (kind, operation) {
+        (MetadataKind::File, MetadataOperation::Create) => config.write_bytes.0,
+        (MetadataKind::File, MetadataOperation::Read) => config.read_bytes.0,
+        _ => 0,
+    };
+    let is_walled = operation == MetadataOperation::Create && kind != MetadataKind::Tree;
+    LivePhase {
+        name: format!("{} {}", kind.name(), operation.name()),
+        iteration,
+        expected,
+        bytes_each,
+        stonewall: config.stonewall.filter(|_| is_walled).map(|time| time.to_std()),
+    }
 }
 
 /// Runs it; all ranks call it together. When they worked is known at rank 0.
@@ -94,8 +116,8 @@ pub(super) fn run(
     let mut result = RankPhase { failure, ..RankPhase::default() };
     let is_over = || task.stop.load(Relaxed);
     let begun = clocks.begin(world)?;
+    records.iter_mut().for_each(Records::begin);
     let (begin, start) = (clock::now(), Instant::now());
-    records.iter_mut().for_each(|records| records.begin(start));
     let stonewall = config.stonewall.filter(|_| operation == MetadataOperation::Create);
     let stonewall = stonewall.filter(|_| kind != MetadataKind::Tree).map(|time| start + time.to_std());
     let mut now = start;
@@ -135,6 +157,7 @@ pub(super) fn run(
                     records.add(record(task, (file, number), (before, now)));
                 }
                 result.operations += 1;
+                task.live.set(result.operations);
             }
             Err(error) if stays(task, &error) => {}
             Err(error) => {
@@ -152,8 +175,7 @@ pub(super) fn run(
         result.done += 1;
     }
     let times = Times { begin, end: clock::now() };
-    records.iter_mut().for_each(|records| records.end(Instant::now()));
-    result.times = times;
+    records.iter_mut().for_each(Records::end);
     if stonewall.is_some() && config.wear_out {
         // One that failed; the others wait for its number.
         world.reduce(&[0], u64::max)?;

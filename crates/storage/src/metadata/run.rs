@@ -23,9 +23,10 @@ use super::{
     phase::{self, RankPhase, Task},
 };
 use crate::{
-    clock::{Clocks, Spans, Times},
+    clock::{Clocks, Spans},
     collective::{gather, share},
     kept::{Piece, joined, shared},
+    live::Live,
     operations_log::{Item, LoggedPhase, OperationsLog, Record, Records},
 };
 
@@ -37,6 +38,9 @@ pub(super) struct Run<'a, 'w> {
     world: &'a mut (dyn World + 'w),
     config: &'a MetadataConfig,
     stop: &'a AtomicBool,
+    live: &'a Live,
+    /// Phases that have begun.
+    phases: u64,
     clocks: Clocks,
     pub(super) log: Option<OperationsLog>,
     places: &'a Places,
@@ -59,7 +63,7 @@ impl<'a, 'w> Run<'a, 'w> {
     pub(super) fn new(
         world: &'a mut (dyn World + 'w),
         config: &'a MetadataConfig,
-        stop: &'a AtomicBool,
+        (stop, live): (&'a AtomicBool, &'a Live),
         (clocks, log): (Clocks, Option<OperationsLog>),
         places: &'a Places,
         prepared: &'a Prepared,
@@ -82,6 +86,8 @@ impl<'a, 'w> Run<'a, 'w> {
             world,
             config,
             stop,
+            live,
+            phases: 0,
             clocks,
             log,
             places,
@@ -223,7 +229,14 @@ impl<'a, 'w> Run<'a, 'w> {
             let marked = self.note(kind, Some(operation), &all);
             agreement(self.world, marked.err())?;
         }
+        self.phases += 1;
+        let live = self.live.begin(rank, self.phases, || {
+            let all = (0..size).flat_map(|rank| self.part(kind, operation, rank, shift));
+            let expected = all.map(|piece| piece.count).fold(0, u64::saturating_add);
+            phase::live(self.config, (kind, operation), self.iteration, expected)
+        });
         let task = Task {
+            live,
             config: self.config,
             tree: self.prepared.tree,
             stop: self.stop,
@@ -238,7 +251,10 @@ impl<'a, 'w> Run<'a, 'w> {
         let all = pieces.iter().map(|piece| piece.count).fold(0, u64::saturating_add);
         let mut records = self.log.as_ref().map(|log| log.records(all));
         let (own, spans) = phase::run(self.world, &self.clocks, task, &mut records)?;
-        let logged = self.write_log(task, spans.as_ref(), own.times, records)?;
+        if rank == 0 {
+            self.live.end();
+        }
+        let logged = self.write_log(task, spans.as_ref(), records)?;
         if operation == MetadataOperation::Create {
             self.made[kind as usize] = own.operations + u64::from(own.is_partial);
         }
@@ -262,12 +278,11 @@ impl<'a, 'w> Run<'a, 'w> {
         &mut self,
         task: Task<'_>,
         spans: Option<&Spans>,
-        times: Times,
         records: Option<Records>,
     ) -> Result<Option<Failure>, MetadataError> {
         let (Some(log), Some(records)) = (&mut self.log, records) else { return Ok(None) };
         let name = format!("{} {}", task.kind.name(), task.operation.name());
-        let phase = LoggedPhase { name: &name, iteration: task.iteration, times };
+        let phase = LoggedPhase { name: &name, iteration: task.iteration };
         let item = |record: &Record| Item { file: phase::shown(task, record), offset: None };
         Ok(log.write(self.world, spans, phase, &records, item)?.err())
     }

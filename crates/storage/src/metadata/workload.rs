@@ -70,9 +70,9 @@ impl Workload for StorageMetadataWorkload {
         };
         let found = if config.hosts.is_some() {
             let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
-            run_job(job, &config, timeout, context.stop, &mut on_phase)
+            run_job(job, &config, timeout, context.stop, &mut on_phase, &|_| ())
         } else {
-            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_phase)
+            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_phase, &|_| ())
         };
         match first_error {
             Some(error) => Err(error.into()),

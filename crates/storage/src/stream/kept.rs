@@ -135,6 +135,36 @@ impl Kept {
         Ok(Plan { layout, written, is_as_written: false })
     }
 
+    /// Whether every transfer of these options finds something to read: the files are whole and of this shape, and with
+    /// `--verify` what is written over them is what is in them.
+    pub(super) fn check_mix(
+        &self,
+        config: &StreamConfig,
+        ranks: usize,
+        folder: &str,
+        files: &Files<'_>,
+    ) -> Result<(), Failure> {
+        let written = match &self.written {
+            Some(written) => written.clone(),
+            None => self.found(files)?,
+        };
+        if self.differs(config, ranks) || written.iter().any(|count| *count < self.count()) {
+            let part = if self.differs(config, ranks) { "of another shape" } else { "written in part" };
+            return Err(invalid(format!(
+                "mix-reads reads what is there, and these files are {part} ({}): write them whole, with the same options \
+                 and without mix-reads, first",
+                self.shape()
+            )));
+        }
+        if config.verify && !(self.verify && self.folder == folder) {
+            return Err(invalid(
+                "these files have another pattern than this run writes: leave --verify out, or write them with it first"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// What there is of files whose writer could not say how much it wrote: as far as each goes.
     fn found(&self, files: &Files<'_>) -> Result<Vec<u64>, Failure> {
         let layout = Layout::new(&self.config(self.transfer), self.ranks, seed(self.seed, self.iteration));

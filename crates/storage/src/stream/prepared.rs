@@ -21,6 +21,7 @@ use crate::{
     controller::remains,
     folder::Folder,
     guard::Guard,
+    live::Live,
     test_folder::{Purpose, TestFolder, of_rank, with_remains},
 };
 
@@ -44,10 +45,11 @@ impl Prepared {
         self,
         stop: &AtomicBool,
         guard: Option<&mut Guard>,
+        live: &Live,
         on_point: &(impl Fn(StreamPoint) + Sync),
     ) -> StorageEnded {
         self.folder.watch(guard);
-        let result = ranks(&self.config, &self.folder.folder, stop, on_point);
+        let result = ranks(&self.config, &self.folder.folder, stop, live, on_point);
         let (mut notices, failure) = match result {
             Ok(notices) => (notices, None),
             Err(failure) => (Vec::new(), Some(failure)),
@@ -63,12 +65,13 @@ fn ranks(
     config: &StreamConfig,
     folder: &Folder,
     stop: &AtomicBool,
+    live: &Live,
     on_point: &(impl Fn(StreamPoint) + Sync),
 ) -> Result<Vec<Notice>, Failure> {
     let results = threads(config.tasks as usize, |world| {
-        let mut test = Test::new(world, config, folder, stop)?;
-        let notices = test.notices();
-        test.run(&mut |point| on_point(point)).map(|()| notices)
+        let mut test = Test::new(world, config, folder, stop, live)?;
+        let result = test.run(&mut |point| on_point(point));
+        result.map(|()| test.notices())
     });
     let results = results.map_err(|error| of_ranks(&error))?;
     // That of a rank itself comes before what the others see of it.
@@ -126,7 +129,9 @@ pub(crate) fn of_ranks(error: &RankError) -> Failure {
     let kind = match error {
         RankError::Thread { error, .. } => FailureKind::of_system(error),
         RankError::Load(_) => FailureKind::Unsupported,
-        RankError::Lost { .. } | RankError::Library { .. } => FailureKind::Connection,
+        RankError::Lost { .. } | RankError::Silent { .. } | RankError::Library { .. } => {
+            FailureKind::Connection
+        }
     };
     failure(kind, error.to_string())
 }

@@ -15,7 +15,7 @@ use clearstream_schema::{
     storage::metadata::{MetadataConfig, MetadataOperation, MetadataPhase, StorageMetadata},
 };
 use clearstream_storage::{
-    JobPlace, Ran,
+    JobPlace, Live, Ran,
     guard::Guard,
     metadata::{StorageMetadataWorkload, run, run_job, run_rank},
 };
@@ -105,19 +105,20 @@ impl MetadataArgs {
                 false => storage_metadata::end(found, Paint::for_stdout()),
             })
         };
+        let on_live = self.ranks.on_live(out);
         let mut is_over = Arc::new(AtomicBool::new(false));
         let ran = if self.ranks.mpi {
             is_over = stop_after(self.timeout, &stop);
             let library = config.mpi_library.as_deref();
-            let run = |world: &mut dyn World, guard: &mut Guard| {
-                run_rank(world, &config, &stop, guard, &mut on_phase)
+            let run = |world: &mut dyn World, guard: &mut Guard, live: &Live| {
+                run_rank(world, &config, &stop, guard, live, &mut on_phase)
             };
-            as_rank(library, &stop, run, print)?
+            as_rank(library, &stop, (out, &on_live), run, print)?
         } else if config.hosts.is_some() {
             let job = JobPlace { lab: place.lab(), program: &own_program()? };
-            Some(run_job(job, &config, timeout, &stop, &mut on_phase)?)
+            Some(run_job(job, &config, timeout, &stop, &mut on_phase, &on_live)?)
         } else {
-            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_phase)?)
+            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_phase, &on_live)?)
         };
         let Some(Ran { found, error }) = ran else { return Ok(()) };
         if !self.ranks.mpi {
@@ -181,6 +182,7 @@ impl MetadataArgs {
         super::without_operations(config.operations.as_deref())?;
         let other = self.against.against.as_deref().unwrap_or(Path::new(&config.directory));
         let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
+        let on_live = self.ranks.on_live(out);
         let limits = (config.iterations, self.timeout.to_std());
         let workload = StorageMetadataWorkload.name();
         let (found, error) =
@@ -193,9 +195,9 @@ impl MetadataArgs {
                 let mut on_phase = |phase: &MetadataPhase| out.interval(phase, || None);
                 let found = if config.hosts.is_some() {
                     let job = JobPlace { lab: place.lab(), program: &own_program()? };
-                    run_job(job, &config, left, stop, &mut on_phase)?.whole()?
+                    run_job(job, &config, left, stop, &mut on_phase, &on_live)?.whole()?
                 } else {
-                    run(&mut place.start()?, &config, left, stop, &mut on_phase)?.whole()?
+                    run(&mut place.start()?, &config, left, stop, &mut on_phase, &on_live)?.whole()?
                 };
                 Ok(Turn {
                     outcome: found.outcome().map_err(std::io::Error::from)?,

@@ -43,16 +43,6 @@ impl StorageVerb {
     }
 }
 
-/// Why later phases did not run.
-fn ended_early(is_interrupted: bool, timeout: TimeSpan) -> Result<(), CommandError> {
-    Err(match is_interrupted {
-        true => CommandError::Interrupted("results cover the phases measured until then".to_owned()),
-        false => CommandError::Partial(format!(
-            "the phases took longer than {timeout}: later ones did not run (--timeout)"
-        )),
-    })
-}
-
 /// The whole path of a file that ranks write, which may have another working directory.
 fn absolute_file(file: Option<&str>) -> Result<Option<String>, CommandError> {
     let whole = |file: &str| {
@@ -67,4 +57,14 @@ fn absolute_file(file: Option<&str>) -> Result<Option<String>, CommandError> {
 fn without_operations(file: Option<&str>) -> Result<(), CommandError> {
     let refused = || CommandError::usage("--operations is of one directory: leave it, or --against, out");
     file.map_or(Ok(()), |_| Err(refused()))
+}
+
+/// Why later phases did not run.
+fn ended_early(is_interrupted: bool, timeout: TimeSpan) -> Result<(), CommandError> {
+    Err(match is_interrupted {
+        true => CommandError::Interrupted("results cover the phases measured until then".to_owned()),
+        false => CommandError::Partial(format!(
+            "the phases took longer than {timeout}: later ones did not run (--timeout)"
+        )),
+    })
 }
