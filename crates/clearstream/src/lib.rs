@@ -21,7 +21,7 @@ pub mod workloads;
 
 use std::ffi::OsString;
 
-use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser as _};
+use clap::{ArgMatches, ColorChoice, CommandFactory as _, FromArgMatches as _, Parser as _};
 use clearstream_schema::ExitCode;
 
 use exit::CommandError;
@@ -31,7 +31,12 @@ use verbs::Cli;
 /// Parses and runs the command line, and returns the documented exit code.
 pub fn main() -> std::process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let parsed = Cli::command().try_get_matches_from(&arguments).and_then(|matches| {
+    let mut command = Cli::command();
+    if arguments.iter().any(|argument| argument == mpi::OPTION) {
+        output::of_launcher();
+        command = command.color(ColorChoice::Never);
+    }
+    let parsed = command.try_get_matches_from(&arguments).and_then(|matches| {
         let cli = Cli::from_arg_matches(&matches)?;
         Ok((cli, matches))
     });

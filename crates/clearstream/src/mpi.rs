@@ -17,6 +17,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::endpoints::own_program;
 
+/// The option by which a process is a rank of an MPI job.
+pub const OPTION: &str = "--mpi";
 /// Maximum time between a request to end and the end: a rank may be waiting for one that was killed.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -112,6 +112,7 @@ pub(crate) fn job(config: &ExplorationConfig) -> JobConfig<'_, Exploration> {
         over_iwarp: config.transport == ExplorationTransport::MpiIwarp,
         arguments: arguments(config),
         point_timeout: LINE_TIMEOUT,
+        awaited: "result",
     }
 }
 

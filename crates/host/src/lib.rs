@@ -26,6 +26,7 @@ mod pci;
 pub mod pcie;
 pub mod processes;
 pub mod queue_counters;
+pub mod room;
 mod root;
 pub mod socket_owners;
 pub mod tcp_state;

@@ -41,6 +41,7 @@ pub(crate) fn run_on(
         over_iwarp: config.transport == MessageTransport::MpiIwarp,
         arguments: program_arguments(config),
         point_timeout: size_timeout(config),
+        awaited: "result",
     };
     let Ended { ending, job, .. } = job.run(hosts, stop, &mut |mut point: MessagePoint| {
         point.is_perturbed =

@@ -46,6 +46,8 @@ pub(crate) struct Job<P> {
     pub(crate) read: fn(&str) -> Option<Line<P>>,
     pub(crate) start_timeout: Duration,
     pub(crate) point_timeout: Duration,
+    /// What does not come then.
+    pub(crate) awaited: String,
 }
 
 /// How a job ended.
@@ -148,7 +150,7 @@ impl<P: Send + 'static> Job<P> {
             is_finished: false,
             text: Text::default(),
             deadline: Instant::now() + self.start_timeout,
-            awaited: format!("both ranks have not started within {} s", self.start_timeout.as_secs()),
+            awaited: format!("the ranks have not all started within {} s", self.start_timeout.as_secs()),
         };
         loop {
             if stop.load(Relaxed) && !progress.is_finished {
@@ -199,7 +201,8 @@ impl<P: Send + 'static> Job<P> {
             }
         };
         progress.deadline = Instant::now() + timeout;
-        progress.awaited = format!("no result within {} s", timeout.as_secs());
+        let what = if progress.is_finished { "end" } else { &self.awaited };
+        progress.awaited = format!("no {what} within {} s", timeout.as_secs());
     }
 }
 

@@ -61,6 +61,8 @@ pub struct JobConfig<'a, P> {
     pub arguments: Vec<String>,
     /// Maximum time until the next point.
     pub point_timeout: Duration,
+    /// What does not come then, for people: `result`.
+    pub awaited: &'a str,
 }
 
 /// A job that has ended.
@@ -143,8 +145,13 @@ impl<P: Send + 'static> JobConfig<'_, P> {
         on_point: &mut dyn FnMut(P),
     ) -> Result<Ended, JobError> {
         let (command, line) = self.prepare(ranks, program).map_err(JobError::Invalid)?;
-        let job =
-            Job { command, read: self.read, start_timeout: START_TIMEOUT, point_timeout: self.point_timeout };
+        let job = Job {
+            command,
+            read: self.read,
+            start_timeout: START_TIMEOUT,
+            point_timeout: self.point_timeout,
+            awaited: self.awaited.to_owned(),
+        };
         let ended = job.run(stop, on_point).map_err(JobError::Failed)?;
         if self.over_iwarp && ended.ending != Ending::Stopped && ended.rdma_connection_count == 0 {
             return Err(JobError::Failed(iwarp::no_connection()));

@@ -34,6 +34,7 @@ pub(crate) fn run_on(
         over_iwarp: config.transport == OverlapTransport::MpiIwarp,
         arguments: program_arguments(config),
         point_timeout: point_timeout(config),
+        awaited: "result",
     };
     let Ended { ending, job, .. } = job.run(hosts, stop, &mut |point: OverlapPoint| {
         points.push(point.clone());

@@ -42,6 +42,19 @@ pub enum RankError {
         /// Its number.
         rank: usize,
     },
+    /// Ranks of another host are not heard of any more.
+    #[error(
+        "{host} is lost: nothing was heard of {ranks} for {seconds} s; see whether it is up, reachable and not stopped, or \
+         run without it"
+    )]
+    Silent {
+        /// Its name, or the names of all.
+        host: String,
+        /// Their numbers, for people.
+        ranks: String,
+        /// Time without a word.
+        seconds: u64,
+    },
     /// The MPI library reports an error.
     #[error("rank {rank} on {host}: {message}")]
     Library {
@@ -63,6 +76,32 @@ pub enum RankError {
     /// No MPI can be loaded.
     #[error("{0}")]
     Load(String),
+}
+
+/// A second hand of a rank: another thread of it may exchange messages of tags of its own meanwhile, also while the rank
+/// waits for something else.
+pub trait Aside: Send {
+    /// Number of this rank.
+    fn rank(&self) -> usize;
+
+    /// Number of ranks.
+    fn size(&self) -> usize;
+
+    /// As [`World::send`].
+    ///
+    /// # Errors
+    /// As there.
+    fn send(&mut self, to: usize, tag: Tag, bytes: Vec<u8>) -> Result<(), RankError>;
+
+    /// As [`World::receive`].
+    ///
+    /// # Errors
+    /// As there.
+    fn receive(&mut self, tag: Tag) -> Result<Option<Message>, RankError>;
+
+    /// From here on this rank takes some for lost, after so long without a word: whatever it does with others fails
+    /// with [`RankError::Silent`].
+    fn lose(&mut self, host: &str, ranks: &str, silence: Duration);
 }
 
 /// All ranks, seen by one of them.
@@ -93,6 +132,11 @@ pub trait World {
 
     /// Sleeps or spins until a message may have arrived, at most this long.
     fn wait(&mut self, limit: Duration);
+
+    /// A second hand of this rank, where ranks are processes.
+    fn aside(&self) -> Option<Box<dyn Aside>> {
+        None
+    }
 
     /// An empty buffer, one that a message was sent from where there is one.
     fn buffer(&mut self) -> Vec<u8> {

@@ -10,6 +10,8 @@ use crate::{exit::ExitCode, flow::Notice};
 
 /// Name of the format of [`Event`].
 pub const EVENT_SCHEMA: &str = "clearstream.event";
+/// Name of the state that `--live` reports once per second; its detail is what goes on now, absent between phases.
+pub const LIVE_STATE: &str = "live";
 /// Name of the format of [`ErrorDocument`].
 pub const ERROR_SCHEMA: &str = "clearstream.error";
 

@@ -4,7 +4,9 @@ use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    TimeSpan, human,
+    TimeSpan,
+    control::Failure,
+    human,
     outcome::{Metric, MetricKind, Outcome, Unit},
     storage::host_names,
 };
@@ -24,7 +26,8 @@ pub struct SemanticsConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub hosts: Option<String>,
-    /// Maximum wait for a change to become visible at the other mount (attribute caches of NFS: 70s)
+    /// Maximum wait for a change by one process to be seen by another, on this mount or the other one (attribute caches of
+    /// NFS: 70s)
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = SemanticsConfig::default().wait))]
     pub wait: TimeSpan,
     /// Maximum duration of all checks
@@ -106,8 +109,11 @@ pub struct StorageSemantics {
     pub peer: Option<SemanticsMount>,
     /// Maximum wait for a change to become visible at the other client.
     pub wait_ns: u64,
-    /// False when it was interrupted or timed out: later checks did not run.
+    /// False when it was interrupted, timed out or failed: later checks did not run.
     pub complete: bool,
+    /// What ended it early, or what remains of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// Duration of all checks.
     pub duration_ns: u64,
     /// Checks, in the order of areas.
@@ -179,7 +185,15 @@ pub struct SemanticsCheck {
     pub stale_ns: Option<u64>,
 }
 
+/// Detail of a check that has not run.
+pub const NOT_RUN: &str = "it did not run before the end";
+
 impl SemanticsCheck {
+    /// Whether it was carried out.
+    pub fn has_run(&self) -> bool {
+        self.detail.as_deref() != Some(NOT_RUN)
+    }
+
     /// What was found, with the error code; empty where there is nothing to add to the verdict. Of what is late, the time.
     pub fn found(&self) -> String {
         let late = || self.stale_ns.filter(|_| self.verdict == SemanticsVerdict::Late);

@@ -12,18 +12,25 @@ use std::{
 };
 
 use clearstream_control::{CallContext, Registration, Service};
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    storage::StorageLive,
+};
 use clearstream_sys::process::host_name;
 
 use crate::{
     calls::{
-        Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageRun, StorageStarted,
-        StorageStop,
+        Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageNow, StorageRun,
+        StorageStarted, StorageStop,
     },
+    data::pool_bytes,
     folder::clear_left_over,
     guard::Guard,
+    live::Live,
     metadata,
     mount::Mount,
+    operations_log::room_bytes,
+    resources::{self, Need, buffer_bytes},
     stream,
 };
 
@@ -63,19 +70,19 @@ impl StorageAgent {
             return Err(failure(FailureKind::Busy, message));
         }
         self.running = None;
-        let (directory, tasks) = match &benchmark {
-            Benchmark::Stream { config, .. } => (config.directory.clone(), config.tasks),
-            Benchmark::Metadata(config) => (config.directory.clone(), config.tasks),
+        let (directories, tasks) = match &benchmark {
+            Benchmark::Stream { config, .. } => (vec![config.directory.clone()], config.tasks),
+            Benchmark::Metadata(config) => (metadata::directories(config), config.tasks),
         };
-        let directory = Path::new(&directory);
-        if !directory.is_absolute() {
-            let message = format!("\"{}\" is no directory: write its whole path", directory.display());
+        if let Some(directory) = directories.iter().find(|directory| !Path::new(directory).is_absolute()) {
+            let message = format!("\"{directory}\" is no directory: write its whole path");
             return Err(failure(FailureKind::Invalid, message));
         }
+        resources::check(need(&benchmark))?;
         // Before there is anything to guard: it takes a moment to start.
         let guard = (self.guardian)().and_then(Guard::start);
         let mut guard = guard.map_err(|error| Failure::of_system("start the guard of the files", &error))?;
-        let left_over = clear_left_over(directory);
+        let left_over = clear_left_over(&directories);
         let prepared = match prepare(benchmark) {
             Ok(prepared) => prepared,
             Err(failure) => {
@@ -83,17 +90,22 @@ impl StorageAgent {
                 return Err(failure);
             }
         };
+        let mut mounts = directories.iter().map(|directory| Mount::of(Path::new(directory)));
+        let mount = mounts.next().unwrap_or_else(Mount::unknown);
+        let hosts = vec![host_name(); tasks as usize];
         let started = StorageStarted {
-            mount: Mount::of(directory),
+            more_mounts: mounts.collect(),
             memory_bytes: memory(),
-            hosts: vec![host_name(); tasks as usize],
             left_over,
+            ..StorageStarted::of(mount, hosts)
         };
         let stop = Arc::new(AtomicBool::new(false));
         let (own, events) = (Arc::clone(&stop), context.events().clone());
         let thread = thread::Builder::new().name("storage".to_owned()).spawn(move || {
-            let ended =
-                prepared(&own, &mut guard, &|measured| events.send(&StorageMeasured { test, measured }));
+            let live = Live::new(tasks as usize);
+            let see = |live: Option<&StorageLive>| events.send(&StorageNow { test, live: live.cloned() });
+            let measured = |measured| events.send(&StorageMeasured { test, measured });
+            let ended = live.watched(None, &see, &|| (), || prepared(&own, &mut guard, &live, &measured));
             guard.release();
             events.send(&StorageFinished { test });
             ended
@@ -112,22 +124,42 @@ impl StorageAgent {
     }
 }
 
-/// A benchmark that can run: with a stop flag, the guard of its files and a receiver of phases.
-type Prepared = Box<dyn FnOnce(&AtomicBool, &mut Guard, &(dyn Fn(Measured) + Sync)) -> StorageEnded + Send>;
+/// What its ranks need of this host.
+fn need(benchmark: &Benchmark) -> Need {
+    match benchmark {
+        Benchmark::Stream { config, .. } => stream::need(config),
+        Benchmark::Metadata(config) => {
+            let bytes =
+                config.write_bytes.0.max(config.read_bytes.0).max(pool_bytes(config.tasks as usize) as u64);
+            let items = config.items_per_directory.unwrap_or(config.items);
+            let log = config.operations.as_ref().map_or(0, |_| room_bytes(config.tasks as usize, items));
+            // Each has a file, or a folder, open at a time.
+            Need {
+                ranks: config.tasks.into(),
+                bytes: buffer_bytes(bytes).saturating_add(log),
+                descriptors: 1,
+            }
+        }
+    }
+}
+
+/// A benchmark that can run: with a stop flag, the guard of its files, counters and a receiver of phases.
+type Prepared =
+    Box<dyn FnOnce(&AtomicBool, &mut Guard, &Live, &(dyn Fn(Measured) + Sync)) -> StorageEnded + Send>;
 
 /// Checks the options, and makes the folder of streaming.
 fn prepare(benchmark: Benchmark) -> Result<Prepared, Failure> {
     Ok(match benchmark {
         Benchmark::Stream { folder, config } => {
             let test = stream::Prepared::new(&folder, config)?;
-            Box::new(move |stop, guard, events| {
-                test.run(stop, Some(guard), &|point| events(Measured::Stream(Box::new(point))))
+            Box::new(move |stop, guard, live, events| {
+                test.run(stop, Some(guard), live, &|point| events(Measured::Stream(Box::new(point))))
             })
         }
         Benchmark::Metadata(config) => {
             metadata::check(&config)?;
-            Box::new(move |stop, guard, events| {
-                metadata::run_threads(&config, stop, guard, &|phase| {
+            Box::new(move |stop, guard, live, events| {
+                metadata::run_threads(&config, stop, guard, live, &|phase| {
                     events(Measured::Metadata(Box::new(phase.clone())));
                 })
             })

@@ -6,7 +6,7 @@ use clearstream_schema::{
     flow::Notice,
     scope::Right,
     storage::{
-        StreamConfig, StreamPoint,
+        StorageLive, StreamConfig, StreamPoint,
         metadata::{MetadataConfig, MetadataPhase},
     },
 };
@@ -49,6 +49,9 @@ impl Call for StorageRun {
 pub struct StorageStarted {
     /// The file system.
     pub mount: Mount,
+    /// Those of further directories.
+    #[serde(default)]
+    pub more_mounts: Vec<Mount>,
     /// Memory of the host, which may cache what is written.
     pub memory_bytes: u64,
     /// Host of each rank.
@@ -56,6 +59,13 @@ pub struct StorageStarted {
     /// Folders of killed runs that are still in the directory.
     #[serde(default)]
     pub left_over: Option<Notice>,
+}
+
+impl StorageStarted {
+    /// Of ranks on these hosts.
+    pub(crate) fn of(mount: Mount, hosts: Vec<String>) -> Self {
+        Self { mount, more_mounts: Vec::new(), memory_bytes: 0, hosts, left_over: None }
+    }
 }
 
 /// Ends a benchmark, early or after its end; the reply is sent when its files are removed.
@@ -80,6 +90,21 @@ pub struct StorageEnded {
     /// What to know of its files: that the folder remains, in which shape they were read.
     #[serde(default)]
     pub notices: Vec<Notice>,
+    /// Folder that stays with items of this or of an earlier run.
+    #[serde(default)]
+    pub kept_folder: Option<String>,
+    /// Shape of the items of an earlier run.
+    #[serde(default)]
+    pub shape: Option<ItemShape>,
+}
+
+/// How many items an earlier run made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemShape {
+    /// Directories of a tree.
+    pub tree_count: u64,
+    /// Items of each rank and kind.
+    pub item_count: u64,
 }
 
 /// A phase that is measured.
@@ -104,6 +129,21 @@ pub struct StorageMeasured {
 impl CallEvent for StorageMeasured {
     const NAME: &'static str = "storage-measured";
     const DELIVERY: Delivery = Delivery::Queued;
+}
+
+/// Event: what the ranks do now, once per second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StorageNow {
+    /// Test number.
+    pub test: u64,
+    /// Absent between phases.
+    #[serde(default)]
+    pub live: Option<StorageLive>,
+}
+
+impl CallEvent for StorageNow {
+    const NAME: &'static str = "storage-now";
+    const DELIVERY: Delivery = Delivery::Droppable;
 }
 
 /// Event: all phases are measured, or the benchmark has failed; [`StorageStop`] returns which.

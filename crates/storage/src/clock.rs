@@ -64,12 +64,28 @@ struct Offset {
 }
 
 /// What a phase took, on the clock of rank 0.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Spans {
     pub(crate) total_ns: u64,
     pub(crate) clock: StorageClock,
     /// In the order of ranks, from the first begin.
     pub(crate) ranks: Vec<RankSpan>,
+    /// Their clocks less that of rank 0.
+    pub(crate) shifts: Vec<Shift>,
+}
+
+/// A rank's clock less that of rank 0, at its begin and its end of a phase.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shift {
+    pub(crate) begin_ns: i64,
+    pub(crate) end_ns: i64,
+}
+
+impl Shift {
+    /// At a part of the phase, 0 to 1: clocks drift evenly.
+    pub(crate) fn at(self, part: f64) -> i64 {
+        self.begin_ns + ((self.end_ns - self.begin_ns) as f64 * part).round() as i64
+    }
 }
 
 impl Clocks {
@@ -133,7 +149,10 @@ impl Clocks {
             (false, true) => (ClockMethod::JoinedClocks, since(end).max(longest), error),
             (false, false) => (ClockMethod::Barriers, barriers, of_barriers),
         };
-        Spans { total_ns, clock: StorageClock { method, uncertainty_ns }, ranks: ranks.collect() }
+        let ns = |offset: Offset| i64::try_from(offset.ns).unwrap_or(0);
+        let shift = |rank| Shift { begin_ns: ns(of(&phase.offsets, rank)), end_ns: ns(of(at_end, rank)) };
+        let shifts = (0..all.len()).map(shift).collect();
+        Spans { total_ns, clock: StorageClock { method, uncertainty_ns }, ranks: ranks.collect(), shifts }
     }
 
     /// Offsets of all leaders by their rank, at rank 0.

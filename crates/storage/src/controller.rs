@@ -1,6 +1,7 @@
 //! Controller part: drives an agent through a benchmark, within a bounded time.
 
 use std::{
+    path::Path,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -13,9 +14,12 @@ use clearstream_schema::{
 };
 use clearstream_workload::TrialError;
 
-use crate::calls::{
-    Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageRun, StorageStarted,
-    StorageStop,
+use crate::{
+    calls::{
+        Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageNow, StorageRun,
+        StorageStarted, StorageStop,
+    },
+    live::OnLive,
 };
 
 /// Interval of checks of the stop flag.
@@ -70,6 +74,17 @@ impl StorageError {
         }
     }
 
+    /// With where the files are that were to be kept, if any.
+    pub(crate) fn with_kept(self, directory: &str, folder: Option<&str>) -> Self {
+        match (self, folder) {
+            (error @ (Self::Failed(_) | Self::Peer(_) | Self::Ranks(_)), Some(folder)) => {
+                let folder = Path::new(directory).join(folder).display().to_string();
+                Self::Kept { error: Box::new(error), folder }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Without what remains of the test.
     pub fn root(&self) -> &Self {
         match self {
@@ -108,11 +123,11 @@ pub(crate) struct Driven {
 
 /// What was measured, complete or not, and what ended it early.
 #[derive(Debug)]
-pub struct Ran<T> {
+pub struct Ran<T, E = StorageError> {
     /// Everything that was measured until then.
     pub found: T,
     /// The error, after which there was nothing more.
-    pub error: Option<StorageError>,
+    pub error: Option<E>,
 }
 
 impl<T> Ran<T> {
@@ -127,12 +142,14 @@ impl<T> Ran<T> {
             error => Ok(Self { found: found(error.as_ref().map(StorageError::failure)), error }),
         }
     }
+}
 
+impl<T, E> Ran<T, E> {
     /// As a trial, which has all of its points or fails.
     ///
     /// # Errors
     /// What ended it early.
-    pub fn whole(self) -> Result<T, StorageError> {
+    pub fn whole(self) -> Result<T, E> {
         self.error.map_or(Ok(self.found), Err)
     }
 }
@@ -144,6 +161,7 @@ pub(crate) fn drive(
     timeout: Duration,
     stop: &AtomicBool,
     on_measured: &mut dyn FnMut(Measured),
+    on_live: OnLive<'_>,
 ) -> Result<Driven, StorageError> {
     let directory = match &benchmark {
         Benchmark::Stream { config, .. } => config.directory.clone(),
@@ -161,7 +179,7 @@ pub(crate) fn drive(
     let within = timeout.min(run.reply_within());
     let started = agent.call_within(&run, within, stop).map_err(silent)?;
     let heard = loop {
-        match next(agent, test, POLL_INTERVAL, on_measured) {
+        match next(agent, test, POLL_INTERVAL, on_measured, on_live) {
             Ok(Some(Heard::Finished)) => break Ok(true),
             Ok(_) if stop.load(Relaxed) || Instant::now() >= deadline => break Ok(false),
             Ok(_) => {}
@@ -180,13 +198,15 @@ pub(crate) fn drive(
     let (ended, error) = match agent.call_within(&StorageStop { test }, STOP_TIMEOUT, &never) {
         Ok(ended) => (ended, None),
         // A person who asked to stop does not wait for millions of files to be removed.
-        Err(PeerError::Stopped { .. }) => {
-            (StorageEnded { notices: vec![remains(still_removed(&directory))], failure: None }, None)
-        }
+        Err(PeerError::Stopped { .. }) => (
+            StorageEnded { notices: vec![remains(still_removed(&directory))], ..StorageEnded::default() },
+            None,
+        ),
         Err(error) => (StorageEnded::default(), Some(silent(error))),
     };
     // What was measured while it stopped.
-    while !is_finished && next(agent, test, Duration::ZERO, on_measured).is_ok_and(|heard| heard.is_some()) {}
+    let mut more = || next(agent, test, Duration::ZERO, on_measured, &|_| ());
+    while !is_finished && more().is_ok_and(|heard| heard.is_some()) {}
     let error = error.or_else(|| ended.failure.clone().map(StorageError::Failed));
     Ok(Driven { started, is_finished, ended, error })
 }
@@ -204,12 +224,18 @@ fn next(
     test: u64,
     within: Duration,
     on_measured: &mut dyn FnMut(Measured),
+    on_live: OnLive<'_>,
 ) -> Result<Option<Heard>, PeerError> {
     let Some(event) = agent.next_event(within)? else { return Ok(None) };
     if let Some(StorageMeasured { test: of, measured }) = event.read()?
         && of == test
     {
         on_measured(measured);
+    }
+    if let Some(StorageNow { test: of, live }) = event.read()?
+        && of == test
+    {
+        on_live(live.as_ref());
     }
     let is_finished = event.read()?.is_some_and(|StorageFinished { test: of }| of == test);
     Ok(Some(if is_finished { Heard::Finished } else { Heard::Other }))

@@ -69,8 +69,12 @@ pub(crate) struct Folder {
     pub(crate) name: String,
     /// Of files that are made in it.
     file_mode: Mode,
+    /// Of directories that are made in it.
+    pub(crate) folder_mode: Mode,
     /// The first file of the run that could not be removed, and why.
     unremoved: Mutex<Option<String>>,
+    /// The first file of others that has a name of the run.
+    foreign: Mutex<Option<String>>,
 }
 
 impl Folder {
@@ -84,9 +88,9 @@ impl Folder {
         Ok(Self::create_as(directory, name, Mode::from_raw_mode(0o777))?.staying())
     }
 
-    /// Files that are made in it are for those whom this user's umask admits.
+    /// What is made in it is for those whom this user's umask admits.
     pub(crate) fn staying(self) -> Self {
-        Self { file_mode: Mode::from_raw_mode(0o666), ..self }
+        Self { file_mode: Mode::from_raw_mode(0o666), folder_mode: Mode::from_raw_mode(0o777), ..self }
     }
 
     fn create_as(directory: &Path, name: &str, mode: Mode) -> io::Result<Self> {
@@ -120,7 +124,16 @@ impl Folder {
     }
 
     fn of(path: PathBuf, own: OwnedFd, parent: OwnedFd, name: &str) -> Self {
-        Self { path, own, parent, name: name.to_owned(), file_mode: FILE_MODE, unremoved: Mutex::default() }
+        Self {
+            path,
+            own,
+            parent,
+            name: name.to_owned(),
+            file_mode: FILE_MODE,
+            folder_mode: FOLDER_MODE,
+            unremoved: Mutex::default(),
+            foreign: Mutex::default(),
+        }
     }
 
     /// Why the path does not lead to it any more, if so.
@@ -209,21 +222,27 @@ impl Folder {
         }
     }
 
+    /// Notes what has a name of the run and is somebody else's.
+    pub(crate) fn note_foreign(&self, name: String) {
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(name);
+    }
+
     /// Whose entries keep the folder.
     fn whose(&self) -> Remains {
         let path = self.path.display();
         if let Some(why) = self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             return Remains::Own(format!("the folder {path} remains: {why}"));
         }
-        let entries = Dir::read_from(&self.own).into_iter().flat_map(Iterator::flatten);
-        let names = entries.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
-        let names: Vec<String> = names.filter(|name| name != "." && name != "..").collect();
-        match names.iter().find(|name| is_name_of_test(name)) {
+        let noted = || self.foreign.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let others = |name: &str| {
+            Remains::Others(format!("the folder {path} remains: files of others are in it ({name})"))
+        };
+        if let Some(name) = first_of_others(&self.own, "").or_else(noted) {
+            return others(&name);
+        }
+        match names(&self.own).first() {
             Some(own) => Remains::Own(format!("the folder {path} remains: {own} of this run is still in it")),
-            None => {
-                let first = names.first().map_or("gone now", String::as_str);
-                Remains::Others(format!("the folder {path} remains: files of others are in it ({first})"))
-            }
+            None => others("gone now"),
         }
     }
 
@@ -260,6 +279,24 @@ impl Folder {
         remove_entries(&self.own, &|name| is_of_checks || is_name_of_test(name))?;
         self.remove_own()
     }
+}
+
+fn names(folder: &OwnedFd) -> Vec<String> {
+    let entries = Dir::read_from(folder).into_iter().flat_map(Iterator::flatten);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name != "." && name != "..").collect()
+}
+
+/// The first entry that no test names so, in the folder or in directories of the test.
+fn first_of_others(folder: &OwnedFd, above: &str) -> Option<String> {
+    let all = names(folder);
+    if let Some(name) = all.iter().find(|name| !is_name_of_test(name)) {
+        return Some(format!("{above}{name}"));
+    }
+    all.iter().find_map(|name| {
+        let inner = openat(folder, name.as_str(), FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+        first_of_others(&inner, &format!("{above}{name}/"))
+    })
 }
 
 /// Removes entries with such names. Never descends into what is another file system's or another user's, or a link.
@@ -303,8 +340,9 @@ fn is_name_of_test(name: &str) -> bool {
 
 /// Removes folders of this user's runs that were killed together with their guard, on file systems of this host only: on
 /// others a run on another host may use them. The notice names those that remain without a known user.
-pub(crate) fn clear_left_over(directory: &Path) -> Option<Notice> {
-    left_over_notice(&remove_left_over(directory))
+pub(crate) fn clear_left_over(directories: impl IntoIterator<Item = impl AsRef<Path>>) -> Option<Notice> {
+    let remaining = directories.into_iter().flat_map(|directory| remove_left_over(directory.as_ref()));
+    left_over_notice(&remaining.collect::<Vec<_>>())
 }
 
 fn remove_left_over(directory: &Path) -> Vec<PathBuf> {
@@ -340,7 +378,7 @@ fn left_over_notice(remaining: &[PathBuf]) -> Option<Notice> {
     Some(Notice { id: "folder-left-over".to_owned(), message })
 }
 
-fn is_name_of_run(name: &str) -> bool {
+pub(crate) fn is_name_of_run(name: &str) -> bool {
     PREFIXES
         .iter()
         .filter_map(|prefix| name.strip_prefix(prefix))

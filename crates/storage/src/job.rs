@@ -1,20 +1,31 @@
 //! Ranks as processes of an MPI job on several hosts: `mpirun` starts this program there as
 //! `clearstream storage stream --mpi`, and the events of rank 0 are the results.
 
-use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
 
 use clearstream_lab::RunningLab;
 use clearstream_mpirun::{Ending, JobConfig, JobError, Line, Placement, RanksProgram};
 use clearstream_schema::{
-    ExitCode,
+    ExitCode, TimeSpan,
     control::{Failure, FailureKind},
-    event::{ErrorDocument, Event, EventKind},
+    event::{ErrorDocument, Event, EventKind, LIVE_STATE},
     storage::host_names,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::StorageError;
+use crate::{StorageError, live::OnLive};
+
+/// Maximum time without a line of rank 0, which has one each second.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Time of ranks to end by themselves when theirs is over.
+const END_TIME: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Where the controller starts a job.
 #[derive(Debug, Clone, Copy)]
@@ -29,14 +40,14 @@ pub struct JobPlace<'a> {
 pub(crate) struct JobOptions<'a> {
     /// Command: `stream`, or `metadata`.
     pub(crate) verb: &'static str,
-    pub(crate) directory: &'a str,
+    pub(crate) directories: Vec<&'a str>,
     pub(crate) hosts: &'a str,
     pub(crate) tasks: u32,
     pub(crate) mpirun: Option<&'a str>,
 }
 
 /// Options of a job that the ranks' command line does not have: `mpirun` has them, or they are placed.
-const OF_CONTROLLER: [&str; 4] = ["directory", "tasks", "hosts", "mpirun"];
+const OF_CONTROLLER: [&str; 5] = ["directory", "more-directories", "tasks", "hosts", "mpirun"];
 
 /// Runs a job; its result, unless it was stopped or took longer than `timeout`.
 pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send + 'static>(
@@ -46,27 +57,34 @@ pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send 
     timeout: Duration,
     stop: &AtomicBool,
     on_point: &mut dyn FnMut(P),
+    on_live: OnLive<'_>,
 ) -> Result<Option<R>, StorageError> {
     let hosts = host_names(options.hosts);
     if hosts.is_empty() {
         let message = "hosts has no name: write them as in \"node1,node2\"".to_owned();
         return Err(StorageError::Invalid(Failure { kind: FailureKind::Invalid, message }));
     }
-    let mut arguments =
-        ["storage", options.verb, options.directory, "--mpi", "--json-stream"].map(str::to_owned).to_vec();
+    let verb = ["storage", options.verb].into_iter().chain(options.directories.iter().copied());
+    let fixed = ["--mpi", "--json-stream", "--live"];
+    let mut arguments: Vec<String> = verb.chain(fixed).map(str::to_owned).collect();
+    // They end by themselves, with what was measured until then.
+    let time = TimeSpan(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+    arguments.extend(["--timeout".to_owned(), time.to_string()]);
     arguments.extend(command_line(config));
+    let awaited = format!("word of rank 0 on {}: it, its host or the launcher is lost", hosts[0]);
     let job = JobConfig {
         mpirun: options.mpirun,
         program: RanksProgram::This,
         read: line::<R>,
         over_iwarp: false,
         arguments,
-        point_timeout: timeout,
+        point_timeout: SILENCE,
+        awaited: &awaited,
     };
     let placement =
         Placement { hosts: &hosts, per_host: options.tasks as usize, lab: place.lab, program: place.program };
     let (mut result, mut error) = (None, None);
-    let ended = job.run_on(placement, stop, &mut |kind| match kind {
+    let mut take = |kind| match kind {
         EventKind::Interval(point) => {
             // One of another version of this program would have no result either.
             if let Ok(point) = clearstream_schema::json::from_value(point) {
@@ -75,8 +93,13 @@ pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send 
         }
         EventKind::Result(found) => result = Some(found),
         EventKind::Error(document) => error = Some(document),
+        EventKind::State(state) if state.name == LIVE_STATE => {
+            let live = state.detail.and_then(|detail| clearstream_schema::json::from_value(detail).ok());
+            on_live(live.as_ref());
+        }
         _ => {}
-    });
+    };
+    let ended = within(timeout.saturating_add(END_TIME), stop, |stop| job.run_on(placement, stop, &mut take));
     match ended {
         Ok(ended) if result.is_some() || ended.ending == Ending::Stopped => Ok(result),
         // Interrupted ranks end with an error beside their result.
@@ -88,6 +111,25 @@ pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send 
         Err(JobError::Invalid(failure)) => Err(StorageError::Invalid(failure)),
         Err(JobError::Failed(failure)) => Err(StorageError::Failed(error.map_or(failure, of_rank))),
     }
+}
+
+/// Raises a flag at a request, or at the end of the time.
+fn within<T>(time: Duration, stop: &AtomicBool, run: impl FnOnce(&AtomicBool) -> T) -> T {
+    let (is_over, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Relaxed) {
+                if stop.load(Relaxed) || begun.elapsed() >= time {
+                    is_over.store(true, Relaxed);
+                }
+                thread::sleep(POLL_INTERVAL);
+            }
+        });
+        let found = run(&is_over);
+        is_done.store(true, Relaxed);
+        found
+    })
 }
 
 /// Whether the ranks of a result were all of them.
@@ -143,7 +185,9 @@ fn line<R: DeserializeOwned>(text: &str) -> Option<Line<EventKind<R>>> {
     let event: Event<R> = clearstream_schema::json::from_str(text).ok()?;
     Some(match event.kind {
         kind @ EventKind::Result(_) => Line::Result(Box::new(kind)),
-        kind @ (EventKind::Interval(_) | EventKind::Error(_)) => Line::Point(Box::new(kind)),
+        kind @ (EventKind::Interval(_) | EventKind::Error(_) | EventKind::State(_)) => {
+            Line::Point(Box::new(kind))
+        }
         _ => Line::Running,
     })
 }

@@ -55,6 +55,11 @@ impl Mount {
         self.traits.contains(&Trait::Memory)
     }
 
+    /// Whether a process or another host has the files, so that inode numbers and times may be those of a cache.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.traits.iter().any(|found| matches!(found, Trait::Fuse | Trait::Network))
+    }
+
     /// What stands between the rates and the storage. `is_dropped` says that pages were dropped before reading.
     pub(crate) fn notices(&self, is_dropped: bool) -> Vec<Notice> {
         let notice = |id: &str, message: String| Notice { id: id.to_owned(), message };

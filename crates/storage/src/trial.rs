@@ -48,6 +48,12 @@ pub(crate) fn place(
     }
 }
 
+/// Each trial would write over the log of the one before.
+pub(crate) fn check(operations: Option<&str>) -> Result<(), Failure> {
+    let message = "operations is of `clearstream storage`: a study has a record of its trials".to_owned();
+    operations.map_or(Ok(()), |_| Err(Failure { kind: FailureKind::Invalid, message }))
+}
+
 /// The agent of a place.
 pub(crate) fn agent<'h>(hosts: &'h mut HostSet<'_>, place: &Place) -> Result<&'h mut Peer, TrialError> {
     let (client, server) = hosts.client_and_server()?;

@@ -9,8 +9,10 @@ use std::{
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 /// Version of the functions below.
-const INTERFACE_VERSION: c_int = 1;
+const INTERFACE_VERSION: c_int = 2;
 const NAME_BYTES: usize = 256;
+/// Of `clearstream_mpi_init`: MPI gives less than MPI_THREAD_SERIALIZED.
+const FEW_THREADS: c_int = -1;
 
 /// What MPI reports.
 pub type MpiResult<T> = Result<T, String>;
@@ -20,7 +22,8 @@ type Probe = unsafe extern "C" fn(c_int, *mut c_int, *mut c_int, *mut c_int) -> 
 type Receive = unsafe extern "C" fn(*mut c_void, c_int, c_int, c_int) -> c_int;
 type ErrorText = unsafe extern "C" fn(c_int, *mut u8, usize) -> c_int;
 
-/// This process as a rank of an MPI job.
+/// This process as a rank of an MPI job. It may be used by any thread, by one at a time: the library asks MPI for
+/// MPI_THREAD_SERIALIZED, or does not start.
 pub struct MpiProcess {
     rank: usize,
     size: usize,
@@ -33,8 +36,6 @@ pub struct MpiProcess {
     finalize: unsafe extern "C" fn() -> c_int,
     abort: unsafe extern "C" fn(c_int),
     is_done: bool,
-    /// MPI calls are for the thread that initialised it.
-    _one_thread: std::marker::PhantomData<*const ()>,
 }
 
 /// Copies a function's address out of the library, which stays loaded until the process ends.
@@ -84,13 +85,16 @@ impl MpiProcess {
             finalize: function!(library, "clearstream_mpi_finalize", unsafe extern "C" fn() -> c_int),
             abort: function!(library, "clearstream_mpi_abort", unsafe extern "C" fn(c_int)),
             is_done: true,
-            _one_thread: std::marker::PhantomData,
         };
         let (mut rank, mut size) = (0, 0);
         // SAFETY: both point to live integers.
         let code = unsafe { init(&raw mut rank, &raw mut size) };
-        if code != 0 {
-            return Err(format!("MPI cannot be initialised (error {code})"));
+        match code {
+            0 => {}
+            FEW_THREADS => {
+                return Err("this MPI lets one thread alone call it: it was built without threads".to_owned());
+            }
+            code => return Err(format!("MPI cannot be initialised (error {code})")),
         }
         process.is_done = false;
         let (mut library_name, mut host) = ([0; NAME_BYTES], [0; NAME_BYTES]);
@@ -164,6 +168,13 @@ impl MpiProcess {
         let code = unsafe { (self.receive)(bytes.as_mut_ptr().cast(), count, from, c_int::from(tag)) };
         self.check(code)?;
         usize::try_from(from).map(Some).map_err(|error| error.to_string())
+    }
+
+    /// Ends the processes of all ranks; the launcher is given the exit code.
+    pub fn abort(mut self, exit_code: c_int) {
+        self.is_done = true;
+        // SAFETY: MPI is initialised.
+        unsafe { (self.abort)(exit_code) };
     }
 
     /// Ends this rank's part; every rank calls it.

@@ -3,14 +3,16 @@
  * (crates/sys/src/mpi.rs). Functions return 0, or MPI's error code.
  *
  * A send keeps its buffer until it is complete; completed ones are freed at the next send.
- * Calls come from one thread (MPI_THREAD_FUNNELED, MPI 3.1 section 12.4.3). */
+ * Calls come from any thread, one at a time (MPI_THREAD_SERIALIZED, MPI 3.1 section 12.4.3). */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Changes with every change of these functions. */
-#define INTERFACE_VERSION 1
+#define INTERFACE_VERSION 2
+/* Of clearstream_mpi_init: MPI gives less than MPI_THREAD_SERIALIZED. No code of MPI is negative. */
+#define FEW_THREADS (-1)
 
 struct sending {
     MPI_Request request;
@@ -24,8 +26,12 @@ int clearstream_mpi_version(void) { return INTERFACE_VERSION; }
 
 int clearstream_mpi_init(int *rank, int *size) {
     int provided = 0;
-    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (code != MPI_SUCCESS) return code;
+    if (provided < MPI_THREAD_SERIALIZED) {
+        MPI_Finalize();
+        return FEW_THREADS;
+    }
     /* Errors come back as codes, and the command reports them with rank and host. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     code = MPI_Comm_rank(MPI_COMM_WORLD, rank);

@@ -9,7 +9,9 @@ use std::{
 };
 
 use clearstream_schema::{
-    event::{Change, EVENT_SCHEMA, ErrorDocument, Event, EventKind, Finding, Progress as Step, State},
+    event::{
+        Change, EVENT_SCHEMA, ErrorDocument, Event, EventKind, Finding, LIVE_STATE, Progress as Step, State,
+    },
     flow::Notice,
     provenance::{HostIdentity, Provenance},
 };
@@ -133,6 +135,17 @@ impl Output {
             return self.event(|| EventKind::Progress(Step { step: step.to_owned(), left_ns }), || None);
         }
         self.shown().progress.get_or_insert_with(|| Progress::start(left)).update(left, step);
+    }
+
+    /// What goes on now, once per second, or nothing in particular; people see it in the bar, or on standard error.
+    pub fn live(&self, detail: Option<&impl Serialize>, text: impl FnOnce() -> Option<String>) {
+        if self.is_stream() {
+            let detail = detail.map(|detail| clearstream_schema::json::to_value(detail).unwrap_or_default());
+            return self.state(LIVE_STATE, detail, || None);
+        }
+        if let Some(text) = text() {
+            self.shown().progress.get_or_insert_with(|| Progress::start(Duration::ZERO)).live(&text);
+        }
     }
 
     /// A line for people on standard error, above the bar; nothing in a stream.

@@ -31,6 +31,7 @@ pub mod sparkline;
 mod stderr;
 pub mod storage_comparison;
 pub mod storage_ior;
+pub mod storage_live;
 pub mod storage_metadata;
 pub mod storage_stream;
 pub mod table;
@@ -46,6 +47,7 @@ use serde::Serialize;
 
 pub use events::Output;
 pub use stderr::{flush, in_background};
+pub use terminal::of_launcher;
 
 use terminal::{Escaping, Style, printable, styled};
 
@@ -120,7 +122,7 @@ impl Paint {
 }
 
 fn wants_colours(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    terminal::is_for_people(stream) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Writes one JSON document and a line end. A closed pipe is not an error: the

@@ -2,14 +2,11 @@
 //! more than two seconds. Nothing is drawn when standard error is no terminal;
 //! then one plain line is written now and then.
 
-use std::{
-    io::IsTerminal,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::quantity::long_time;
+use super::{quantity::long_time, terminal::is_for_people};
 
 /// How often a log gets a line.
 const LOG_PERIOD: Duration = Duration::from_secs(10);
@@ -27,7 +24,7 @@ impl Progress {
     /// Work that is thought to take this long.
     pub fn start(expected: Duration) -> Self {
         let total_ms = u64::try_from(expected.as_millis()).unwrap_or(u64::MAX).max(1);
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = is_for_people(&std::io::stderr()).then(|| {
             let bar = ProgressBar::new(total_ms);
             if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}") {
                 bar.set_style(style);
@@ -54,6 +51,14 @@ impl Progress {
                 super::log(&message);
             }
             None => {}
+        }
+    }
+
+    /// What goes on now, as often as it is called.
+    pub fn live(&self, what: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(super::escaped(what)),
+            None => super::log(what),
         }
     }
 

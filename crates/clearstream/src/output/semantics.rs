@@ -25,6 +25,10 @@ pub fn table(found: &StorageSemantics) -> String {
         let number = found.checks.iter().filter(|check| check.verdict == verdict).count();
         format!("{number} {}", verdict.name())
     });
+    if !found.complete {
+        let ran = found.checks.iter().filter(|check| check.has_run()).count();
+        text.push_str(&format!("\npartial: {ran} of {} checks ran", found.checks.len()));
+    }
     text.push_str(&format!("\n{}, in {}", counts.join(", "), human::time(found.duration_ns)));
     text
 }

@@ -107,6 +107,8 @@ pub fn end(summary: &StreamSummary) -> String {
         let label = match of.phase {
             StreamPhase::Write => "Max Write:",
             StreamPhase::Read => "Max Read: ",
+            // IOR has none.
+            StreamPhase::Mixed => "Max Mixed:",
         };
         let max = of.bandwidth_bps.max;
         text.push_str(&format!("{label} {:.2} MiB/sec ({:.2} MB/sec)\n", max / 8.0 / MIB, max / 8e6));

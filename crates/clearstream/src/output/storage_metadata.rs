@@ -19,10 +19,16 @@ use super::{
 
 /// What is measured, and the heads of the columns.
 pub fn head(config: &MetadataConfig) -> String {
-    let trees = if config.unique_directory { "a tree per rank" } else { "a shared tree" };
+    let trees = match (config.uses_earlier(), config.unique_directory) {
+        (true, _) => "items of an earlier run",
+        (false, true) => "a tree per rank",
+        (false, false) => "a shared tree",
+    };
+    let directories: Vec<&str> =
+        [&config.directory].into_iter().chain(&config.more_directories).map(String::as_str).collect();
     format!(
         "{}\n{}{}, {trees}\n{:>4} {:<9} {:<8} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9}",
-        config.directory,
+        directories.join(", "),
         human::count(config.rank_count(), "rank"),
         on_hosts(config.hosts.as_deref()),
         "iter",
@@ -90,6 +96,9 @@ pub fn end(found: &StorageMetadata, paint: Paint) -> String {
         human::count(found.item_count, "item"),
         found.file_system
     ));
+    if let Some(folder) = &found.kept_folder {
+        lines.push(format!("kept in folder {folder}"));
+    }
     lines.extend(clocks(found.phases.iter().map(|phase| (phase.clock, phase.total_ns))));
     lines.extend(found.notices.iter().map(|notice| paint.warning(&format!("note: {}", notice.message))));
     lines.join("\n")

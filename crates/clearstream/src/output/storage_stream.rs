@@ -3,8 +3,8 @@
 use clearstream_schema::{
     human,
     storage::{
-        ClockMethod, RankSpan, StorageClock, StorageLatency, StreamConfig, StreamPoint, StreamSummary,
-        host_names,
+        ClockMethod, RankSpan, StorageClock, StorageLatency, StreamConfig, StreamPoint, StreamShare,
+        StreamSummary, host_names,
     },
 };
 
@@ -51,6 +51,10 @@ pub fn row(point: &StreamPoint) -> String {
         human::time(point.total_ns),
         own_spans(point.ranks.iter().map(|rank| rank.span), point.total_ns),
     );
+    if let Some(mix) = point.mix {
+        text.push_str(&share("reads", &mix.read));
+        text.push_str(&share("writes", &mix.write));
+    }
     if let Some(wall) = point.stonewall {
         text.push_str(&format!(
             "\n     at the stonewall: {} MiB/s, {} in {}",
@@ -60,6 +64,20 @@ pub fn row(point: &StreamPoint) -> String {
         ));
     }
     text
+}
+
+/// One direction of a mixed phase, in the columns of its row.
+fn share(name: &str, share: &StreamShare) -> String {
+    let latency = |of: fn(StorageLatency) -> u64| or_dash(share.latency.map(|found| human::time(of(found))));
+    let p99 = share.latency.filter(|latency| latency.sample_count >= 100);
+    format!(
+        "\n     {name:<6} {:>8} {:>9.0} {:>8} {:>8} {:>8}",
+        mebibytes(share.bandwidth_bps),
+        share.operations_per_second,
+        latency(|latency| latency.p50_ns),
+        or_dash(p99.map(|latency| human::time(latency.p99_ns))),
+        latency(|latency| latency.max_ns),
+    )
 }
 
 /// Statistics, and what to know.

@@ -3,9 +3,32 @@
 //! and only here, they are escaped: C0 and C1 controls (ECMA-48), and
 //! characters that reorder or hide text (Unicode UAX #9, UTR #36 section 2.5).
 
-use std::{borrow::Cow, fmt::Write as _, io};
+use std::{
+    borrow::Cow,
+    fmt::Write as _,
+    io::{self, IsTerminal},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+
+/// What this process prints goes to a launcher of ranks.
+static IS_OF_LAUNCHER: AtomicBool = AtomicBool::new(false);
+
+/// From here on nothing is written for a terminal: this process is a rank, and the terminal that it sees is one that
+/// its launcher made (Open MPI's `mpirun`), whose own output may be a file.
+pub fn of_launcher() {
+    IS_OF_LAUNCHER.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn is_of_launcher() -> bool {
+    IS_OF_LAUNCHER.load(Ordering::Relaxed)
+}
+
+/// Whether people see a stream on a terminal.
+pub(super) fn is_for_people(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && !is_of_launcher()
+}
 
 /// Style of a piece of our own text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Columns: how wide the place is where people read, and prose that fits it.
 
-use super::terminal::{VERBATIM, is_mark};
+use super::terminal::{VERBATIM, is_mark, is_of_launcher};
 
 /// A terminal of unknown width has 0 columns (script(1), CI); in so
 /// few, lines that wrap are easier to read than columns of single letters.
@@ -11,7 +11,8 @@ const PROSE: usize = 96;
 /// Columns of the terminal, else those of the variable `COLUMNS`, as ps(1) and
 /// ls(1) have it; `None` where nothing limits a line, as in a file.
 pub fn columns() -> Option<usize> {
-    let terminal = comfy_table::Table::new().width().map(usize::from);
+    let of_terminal = || comfy_table::Table::new().width().map(usize::from);
+    let terminal = if is_of_launcher() { None } else { of_terminal() };
     let wanted = || std::env::var("COLUMNS").ok()?.trim().parse().ok();
     terminal.or_else(wanted).filter(|columns| *columns >= NARROWEST)
 }

@@ -176,16 +176,27 @@ fn of_explorations(seen: &mut Seen) {
 }
 
 fn of_storage_by_phases_and_kinds(seen: &mut Seen) {
-    for (options, phases) in [(json!({}), &["write", "read"][..]), (json!({"write": true}), &["write"])] {
+    let mix = json!({"write": true, "existing": true, "mix-reads": 50});
+    for (options, phases) in
+        [(json!({}), &["write", "read"][..]), (json!({"write": true}), &["write"]), (mix, &["mixed"])]
+    {
         let latency = json!({
             "sample_count": 1, "min_ns": 1, "mean_ns": 1, "p50_ns": 1, "p90_ns": 1, "p99_ns": 1, "p999_ns": 1,
             "max_ns": 1,
         });
+        let share = json!({
+            "bytes": 1, "operation_count": 1, "bandwidth_bps": 8e9, "operations_per_second": 1e9,
+            "latency": latency,
+        });
         let point = |phase: &&str| {
-            json!({
+            let mut point = json!({
                 "iteration": 0, "phase": phase, "bytes": 1, "operation_count": 1, "total_ns": 1,
                 "bandwidth_bps": 8e9, "operations_per_second": 1e9, "latency": latency, "ranks": [],
-            })
+            });
+            if *phase == "mixed" {
+                point["mix"] = json!({"read": share, "write": share});
+            }
+            point
         };
         let figure = json!({"max": 8e9, "min": 8e9, "mean": 8e9, "standard_deviation": 0.0});
         let statistics = |phase: &&str| json!({"phase": phase, "bandwidth_bps": figure, "mean_ns": 1.0});

@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    common::{alive, eventually, finish, program, run, signal},
+    common::{alive, assert_valid, children, clearstream, eventually, finish, program, run, signal},
     semantics::{Mounted, disk, row, semantics, verdict},
 };
 
@@ -212,4 +212,42 @@ fn root_a_mount_whose_server_has_ended_is_named_as_that() {
     run(&["storage", "semantics", data, "--peer", projected.path()]).refused(7, &sentence);
     run(&["storage", "semantics", data, "--peer", &peer, "--wait", "50ms"])
         .refused(2, &["not connected", "the FUSE server of this mount has ended"]);
+}
+
+/// What was found until then is printed, and marked as a part.
+#[test]
+fn checks_before_the_loss_of_an_agent_stay() {
+    for own in [&["--json"][..], &[]] {
+        let folder = disk();
+        let arguments = [&["storage", "semantics", folder.path().to_str().unwrap()], own].concat();
+        let child = clearstream(&arguments).spawn().unwrap();
+        let is_begun = || {
+            let mut folders = fs::read_dir(folder.path()).unwrap().flatten();
+            // Files have the number of their check.
+            folders.any(|entry| {
+                let files = fs::read_dir(entry.path()).map(|files| files.flatten().count());
+                files.is_ok_and(|count| count >= 5)
+            })
+        };
+        eventually(LIMIT, "some checks are done", is_begun);
+        children(child.id()).iter().for_each(|agent| signal(*agent, "KILL"));
+        let ended = finish(child, LIMIT);
+        assert_eq!(ended.code(), 6, "{}", ended.stderr);
+        if own.is_empty() {
+            assert!(
+                ended.stdout.contains("\npartial: ") && !ended.stdout.contains("\n0 yes"),
+                "{}",
+                ended.stdout
+            );
+        } else {
+            let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+            assert_valid("storage-semantics", &document);
+            assert_eq!(document["complete"], false);
+            assert!(document["failure"]["message"].as_str().unwrap().contains("was lost"), "{document}");
+            let all = document["checks"].as_array().unwrap();
+            let with = |verdict: &str| all.iter().filter(|row| row["verdict"] == verdict).count();
+            assert!(with("yes") > 0 && with("inconclusive") > 1, "{document}");
+        }
+        eventually(LIMIT, "the folder is removed", || fs::read_dir(folder.path()).unwrap().count() == 0);
+    }
 }

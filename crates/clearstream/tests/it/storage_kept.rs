@@ -3,37 +3,22 @@
 
 use crate::common;
 use std::{
-    collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader},
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::Stdio,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
 
-use crate::common::{Mount, assert_valid, clearstream, finish, run, signal};
+use crate::common::{Mount, assert_valid, clearstream, descendants, finish, inventory, run, signal};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-/// Every file below a directory: inode, size, time of the last change and contents.
-fn inventory(directory: &Path) -> BTreeMap<PathBuf, (u64, u64, i64, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(directory).unwrap().flatten() {
-        let (path, about) = (entry.path(), entry.metadata().unwrap());
-        let contents = if about.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
-        found.insert(path.clone(), (about.ino(), about.len(), about.mtime_nsec(), contents));
-        if about.is_dir() {
-            found.extend(inventory(&path));
-        }
-    }
-    found
 }
 
 fn stream<'a>(directory: &'a Path, own: &[&'a str]) -> Vec<&'a str> {
@@ -155,20 +140,6 @@ fn what_is_kept_is_read_by_other_ranks_after_any_end() {
             fs::remove_dir_all(folder.path().join(&name)).unwrap();
         }
     }
-}
-
-/// A process and all that it started, the last ones first.
-fn descendants(process: u32) -> Vec<u32> {
-    let parent = |id: u32| {
-        let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
-    };
-    let all = fs::read_dir("/proc").unwrap().flatten();
-    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let children = all.filter(|id| parent(*id) == Some(process));
-    let mut found: Vec<u32> = children.flat_map(descendants).collect();
-    found.push(process);
-    found
 }
 
 /// All processes of the writer are killed: the record has the shape, and the files say how far they go.

@@ -223,3 +223,47 @@ fn root_no_inodes_are_left_and_signals_leave_nothing() {
     run(&["storage", "metadata", "/proc", "-n", "1"]).refused(7, &["/proc"]);
     run(&["storage", "metadata", "/tmp", "-z", "40", "-b", "10"]).refused(2, &["directories"]);
 }
+
+/// Every operation is a line of CSV with its rank, its item and its time, in the order in which the rank did it.
+#[test]
+fn every_operation_is_a_line_of_the_log() {
+    let folder = disk();
+    let log = folder.path().join("operations.csv");
+    let test = folder.path().join("test");
+    fs::create_dir(&test).unwrap();
+    let own = ["--tasks", "2", "-n", "3", "-w", "77", "-e", "77", "-N", "1", "--name", "x"];
+    let own = [&own[..], &["--operations", log.to_str().unwrap()]].concat();
+    let document = metadata(&test, &own);
+    let text = fs::read_to_string(&log).unwrap();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let columns =
+        ["rank", "phase", "iteration", "operation", "file", "offset", "bytes", "begin_ns", "end_ns"];
+    assert_eq!(lines[0], columns);
+    for phase in phases(&document) {
+        let (kind, operation) = (phase["kind"].as_str().unwrap(), phase["operation"].as_str().unwrap());
+        let name = format!("{kind} {operation}");
+        let of_phase: Vec<&Vec<&str>> = lines.iter().filter(|line| line[1] == name).collect();
+        assert_eq!(of_phase.len() as u64, number(phase, "operation_count"), "{name}");
+        for line in &of_phase {
+            assert_eq!((line[2], line[3]), ("0", operation), "{line:?}");
+            let has_bytes = kind == "file" && ["create", "read"].contains(&operation);
+            assert_eq!(line[6], if has_bytes { "77" } else { "0" }, "{line:?}");
+            let times: [i64; 2] = [line[7], line[8]].map(|time| time.parse().unwrap());
+            assert!(times[0] <= times[1], "{line:?}");
+        }
+        let mut items: Vec<&str> = of_phase.iter().map(|line| line[4]).collect();
+        items.sort_unstable();
+        items.dedup();
+        assert_eq!(items.len(), of_phase.len(), "{name}: each item once");
+    }
+    // By the stride rank 0 has the items of rank 1 in the second phase; in the last one they have another name.
+    let first = |rank: &str, phase: &str| lines.iter().find(|line| line[..2] == [rank, phase]).unwrap()[4];
+    assert_eq!(first("0", "file create"), "x/tree.0/file.0.0");
+    assert_eq!(first("0", "file stat"), "x/tree.0/file.1.0");
+    assert_eq!(first("0", "file remove"), "x/tree.0/file.0.0.renamed");
+    let path = test.to_str().unwrap();
+    run(&["storage", "metadata", path, "--operations", "/nowhere/log.csv"]).refused(7, &["/nowhere/log.csv"]);
+    run(&["storage", "metadata", path, "--operations", "log.csv", "--against", path])
+        .refused(2, &["--operations"]);
+    assert_eq!(fs::read_dir(&test).unwrap().count(), 0);
+}

@@ -101,6 +101,17 @@ fn root_ranks_of_several_hosts_measure_one_file_system() {
         let phases: Vec<&Value> = document["phases"].as_array().unwrap().iter().filter(of_files).collect();
         assert_eq!(phases.len(), 5, "{document}");
         assert!(phases.iter().all(|phase| phase["rank_counts"] == serde_json::json!([10, 10, 10, 10])));
+        // What one job leaves another one removes, each item looked at by a rank of the other host.
+        for (own, expected) in [(&["-C", "-F", "-n", "10", "-u"][..], 40), (&["-T", "-r"], 40)] {
+            let own = [own, &["--name", "kept", "--json"]].concat();
+            let document = run(&fields(&mpi.arguments("metadata", &directory, &lab.0, &own))).json();
+            let counts = document["phases"].as_array().unwrap().iter().filter(of_files);
+            let counts: Vec<u64> = counts.map(|phase| phase["operation_count"].as_u64().unwrap()).collect();
+            assert!(counts.iter().all(|count| *count == expected), "{document}");
+            let removal =
+                document["phases"].as_array().unwrap().iter().find(|it| it["operation"] == "remove");
+            assert!(removal.is_none_or(|phase| phase.get("client_cache").is_none()), "{document}");
+        }
         assert_eq!(entries(&directory), Vec::<String>::new(), "{}", mpi.mpirun);
     }
     // A library of another MPI than the launcher's leaves each rank alone.

@@ -23,6 +23,10 @@ pub struct MetadataConfig {
     /// Directory on the client: an absolute path, or in a lab the name of a mount
     #[cfg_attr(feature = "cli", arg(skip))]
     pub directory: String,
+    /// Further directories, which ranks have in turns with the first one (mdtest: -d A@B)
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub more_directories: Vec<String>,
     /// Items of each rank
     #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "COUNT", default_value_t = MetadataConfig::default().items))]
     pub items: u64,
@@ -45,7 +49,7 @@ pub struct MetadataConfig {
     /// Only directories
     #[cfg_attr(feature = "cli", arg(long, short = 'D'))]
     pub directories_only: bool,
-    /// Phases to run, of create (always), stat, read, rename and remove (default: all)
+    /// Phases to run, of create (always, unless --name is of an earlier run), stat, read, rename and remove (default: all)
     #[cfg_attr(feature = "cli", arg(long, value_name = "PHASE,...", value_delimiter = ',', hide_default_value = true,
         hide_possible_values = true, default_values_t = MetadataConfig::default().phases))]
     pub phases: Vec<MetadataOperation>,
@@ -77,6 +81,18 @@ pub struct MetadataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'W', value_name = "TIME", value_parser = TimeSpan::or_seconds))]
     pub stonewall: Option<TimeSpan>,
+    /// Keep the items for later runs: there is no phase that removes them
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub keep: bool,
+    /// Folder in the directory that has the trees (default: a new one); without the phase create that of an earlier run
+    /// with --keep, whose items are used
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub name: Option<String>,
+    /// Write rank, item, begin and end of every operation to this file as CSV, behind each phase (of rank 0's host)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE"))]
+    pub operations: Option<String>,
     /// Ranks on the client, each a thread; with --hosts on each host
     #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = MetadataConfig::default().tasks))]
     pub tasks: u32,
@@ -98,6 +114,7 @@ impl Default for MetadataConfig {
     fn default() -> Self {
         Self {
             directory: String::new(),
+            more_directories: Vec::new(),
             items: 1000,
             items_per_directory: None,
             depth: 0,
@@ -115,6 +132,9 @@ impl Default for MetadataConfig {
             stride: 0,
             iterations: 1,
             stonewall: None,
+            keep: false,
+            name: None,
+            operations: None,
             tasks: 1,
             hosts: None,
             mpirun: None,
@@ -211,6 +231,9 @@ pub struct StorageMetadata {
     /// What ended it early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// Folder of the items that stay, of this run (`keep`) or of an earlier one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_folder: Option<String>,
     /// Phases, in the order in which they ran.
     pub phases: Vec<MetadataPhase>,
     /// Rates over iterations.
@@ -307,19 +330,39 @@ impl MetadataConfig {
         u64::from(self.tasks) * hosts as u64
     }
 
-    /// Whether files and directories have the phase. All of them are created.
+    /// Whether the items are those that an earlier run kept.
+    pub fn uses_earlier(&self) -> bool {
+        self.name.is_some() && !self.phases.contains(&MetadataOperation::Create)
+    }
+
+    /// Whether no phase was left out.
+    pub fn has_all_phases(&self) -> bool {
+        MetadataOperation::ALL.iter().all(|operation| self.phases.contains(operation))
+    }
+
+    /// Whether files and directories have the phase. All are created, but those of an earlier run; what is kept is not
+    /// removed.
     pub fn has_phase(&self, operation: MetadataOperation) -> bool {
-        operation == MetadataOperation::Create || self.phases.contains(&operation)
+        match operation {
+            MetadataOperation::Create => !self.uses_earlier(),
+            MetadataOperation::Remove if self.keep => false,
+            operation => self.phases.contains(&operation),
+        }
+    }
+
+    /// Kinds of items, in the order of their phases.
+    pub fn kinds(&self) -> &'static [MetadataKind] {
+        match (self.files_only, self.directories_only) {
+            (true, _) => &[MetadataKind::File],
+            (_, true) => &[MetadataKind::Directory],
+            _ => &[MetadataKind::Directory, MetadataKind::File],
+        }
     }
 
     /// Metrics that a trial of this configuration can have, the headline first.
     pub fn metrics(&self) -> Vec<MetricKind> {
-        let is_used = |kind: MetadataKind| match kind {
-            MetadataKind::File => !self.directories_only,
-            MetadataKind::Directory => !self.files_only,
-            MetadataKind::Tree => false,
-        };
-        let is_measured = |(kind, operation, _): &&_| is_used(*kind) && self.has_phase(*operation);
+        let kinds = self.kinds();
+        let is_measured = |(kind, operation, _): &&_| kinds.contains(kind) && self.has_phase(*operation);
         RATES.iter().filter(is_measured).map(|(.., metric)| *metric).collect()
     }
 }

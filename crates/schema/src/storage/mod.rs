@@ -127,6 +127,10 @@ pub struct StreamConfig {
     /// Write over the files that an earlier run with --keep and the same --name left, instead of new ones; they stay
     #[cfg_attr(feature = "cli", arg(long, short = 'E', requires = "name"))]
     pub existing: bool,
+    /// With -w -E: part of the transfers that read instead of writing, 1 to 99 % (fio: rwmixread)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PERCENT", requires = "existing"))]
+    pub mix_reads: Option<u8>,
     /// Keep the files
     #[cfg_attr(feature = "cli", arg(long, short = 'k'))]
     pub keep: bool,
@@ -134,6 +138,10 @@ pub struct StreamConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub name: Option<String>,
+    /// Write rank, place, begin and end of every operation to this file as CSV, behind each phase (of rank 0's host)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE"))]
+    pub operations: Option<String>,
     /// Hosts of the ranks, `a,b`: --tasks on each, started by mpirun (in a lab: its hosts); without, threads on the client
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "HOST,..."))]
@@ -178,8 +186,10 @@ impl Default for StreamConfig {
             drop_caches: false,
             pause: TimeSpan(0),
             existing: false,
+            mix_reads: None,
             keep: false,
             name: None,
+            operations: None,
             hosts: None,
             mpirun: None,
             mpi_library: None,
@@ -196,9 +206,11 @@ impl StreamConfig {
 
     /// Phases of an iteration: both, unless one was chosen.
     pub fn phases(&self) -> &'static [StreamPhase] {
-        match (self.write, self.read) {
-            (true, false) => &[StreamPhase::Write],
-            (false, true) => &[StreamPhase::Read],
+        match (self.write, self.read, self.mix_reads) {
+            (true, false, Some(_)) => &[StreamPhase::Mixed],
+            (true, true, Some(_)) => &[StreamPhase::Mixed, StreamPhase::Read],
+            (true, false, None) => &[StreamPhase::Write],
+            (false, true, _) => &[StreamPhase::Read],
             _ => &[StreamPhase::Write, StreamPhase::Read],
         }
     }
@@ -212,6 +224,32 @@ impl StreamConfig {
 /// Names of a list of hosts, `a,b`.
 pub fn host_names(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// What all ranks are doing now, once per second (`--live`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StorageLive {
+    /// The phase: `write`, `file create`.
+    pub phase: String,
+    /// Iteration, from 0.
+    pub iteration: u32,
+    /// Since the phase began.
+    pub elapsed_ns: u64,
+    /// Operations of the phase until now.
+    pub operation_count: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Operations per second, of the last second.
+    pub operations_per_second: f64,
+    /// Bits per second, of the last second.
+    pub bandwidth_bps: f64,
+    /// Operations that the phase has if nothing ends it early.
+    pub expected_count: u64,
+    /// Time left, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ns: Option<u64>,
+    /// Ranks that are in it, as far as they were heard of.
+    pub rank_count: u64,
 }
 
 /// Latency of single operations.

@@ -22,6 +22,8 @@ pub enum StreamPhase {
     Write,
     /// Reads.
     Read,
+    /// Writes and reads in turns, by the shares of `mix-reads`.
+    Mixed,
 }
 
 impl StreamPhase {
@@ -30,7 +32,18 @@ impl StreamPhase {
         match self {
             Self::Write => "write",
             Self::Read => "read",
+            Self::Mixed => "mixed",
         }
+    }
+
+    /// Whether files are written.
+    pub fn writes(self) -> bool {
+        self != Self::Read
+    }
+
+    /// Whether files are read.
+    pub fn reads(self) -> bool {
+        self != Self::Write
     }
 }
 
@@ -63,6 +76,31 @@ pub struct StreamStonewall {
     pub bandwidth_bps: f64,
 }
 
+/// The transfers of one direction in a phase that mixes them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamShare {
+    /// Bytes of all ranks.
+    pub bytes: u64,
+    /// Transfers of all ranks.
+    pub operation_count: u64,
+    /// Bits of `bytes` per second of the phase.
+    pub bandwidth_bps: f64,
+    /// Transfers per second of the phase.
+    pub operations_per_second: f64,
+    /// Time of its transfers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<StorageLatency>,
+}
+
+/// Both directions of a phase that mixes them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamMix {
+    /// What was read.
+    pub read: StreamShare,
+    /// What was written.
+    pub write: StreamShare,
+}
+
 /// One phase of an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamPoint {
@@ -89,6 +127,9 @@ pub struct StreamPoint {
     /// Time of single transfers, of all ranks: of a system call, or from submission to completion (`io_uring`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<StorageLatency>,
+    /// Of a phase that mixes them: reads and writes apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mix: Option<StreamMix>,
     /// In the order of ranks.
     pub ranks: Vec<StreamRank>,
 }
@@ -137,18 +178,42 @@ const WRITE_RATE: MetricKind = MetricKind::higher("write-rate", Unit::PerSecond)
 const READ_RATE: MetricKind = MetricKind::higher("read-rate", Unit::PerSecond);
 const WRITE_P99: MetricKind = MetricKind::lower("write-p99", Unit::Nanoseconds);
 const READ_P99: MetricKind = MetricKind::lower("read-p99", Unit::Nanoseconds);
+const MIXED: MetricKind = MetricKind::higher("mixed-bandwidth", Unit::BytesPerSecond);
+const MIXED_RATE: MetricKind = MetricKind::higher("mixed-rate", Unit::PerSecond);
+const MIXED_P99: MetricKind = MetricKind::lower("mixed-p99", Unit::Nanoseconds);
+/// Both directions of a mixed phase: bandwidth, rate and latency as of a phase of its own.
+const SHARES: [[MetricKind; 3]; 2] = [
+    [
+        MetricKind::higher("mixed-read-bandwidth", Unit::BytesPerSecond),
+        MetricKind::higher("mixed-read-rate", Unit::PerSecond),
+        MetricKind::lower("mixed-read-p99", Unit::Nanoseconds),
+    ],
+    [
+        MetricKind::higher("mixed-write-bandwidth", Unit::BytesPerSecond),
+        MetricKind::higher("mixed-write-rate", Unit::PerSecond),
+        MetricKind::lower("mixed-write-p99", Unit::Nanoseconds),
+    ],
+];
 
 fn kinds(phase: StreamPhase) -> [MetricKind; 3] {
     match phase {
         StreamPhase::Write => [WRITE, WRITE_RATE, WRITE_P99],
         StreamPhase::Read => [READ, READ_RATE, READ_P99],
+        StreamPhase::Mixed => [MIXED, MIXED_RATE, MIXED_P99],
     }
+}
+
+/// The name of a phase's headline.
+pub fn bandwidth_name(phase: StreamPhase) -> &'static str {
+    let [bandwidth, ..] = kinds(phase);
+    bandwidth.name
 }
 
 impl StreamConfig {
     /// Metrics that a trial of this configuration can have, the headline first.
     pub fn metrics(&self) -> Vec<MetricKind> {
-        let kinds: Vec<[MetricKind; 3]> = self.phases().iter().map(|phase| kinds(*phase)).collect();
+        let mut kinds: Vec<[MetricKind; 3]> = self.phases().iter().map(|phase| kinds(*phase)).collect();
+        kinds.extend(SHARES.into_iter().filter(|_| self.phases().contains(&StreamPhase::Mixed)));
         (0..3).flat_map(|place| kinds.iter().filter_map(move |of| of.get(place).copied())).collect()
     }
 }
@@ -164,7 +229,7 @@ pub fn stream_statistics(points: &[StreamPoint]) -> Vec<StreamStatistics> {
             mean_ns: found.iter().map(|point| point.total_ns as f64).sum::<f64>() / found.len() as f64,
         })
     };
-    [StreamPhase::Write, StreamPhase::Read].into_iter().filter_map(of).collect()
+    [StreamPhase::Write, StreamPhase::Mixed, StreamPhase::Read].into_iter().filter_map(of).collect()
 }
 
 impl StreamSummary {
@@ -208,7 +273,27 @@ impl StreamSummary {
             metrics
                 .extend(kinds(statistics.phase).into_iter().zip(values).map(|(kind, value)| kind.of(value)));
         }
+        metrics.extend(self.shares());
         metrics
+    }
+
+    /// Both directions of mixed phases, means over the iterations.
+    fn shares(&self) -> Vec<Metric> {
+        let mixes: Vec<StreamMix> = self.points.iter().filter_map(|point| point.mix).collect();
+        let of = |(kinds, pick): ([MetricKind; 3], fn(&StreamMix) -> StreamShare)| {
+            let mean = |value: fn(StreamShare) -> f64| {
+                mixes.iter().map(pick).map(value).sum::<f64>() / mixes.len() as f64
+            };
+            let values = [
+                mean(|share| share.bandwidth_bps / 8.0),
+                mean(|share| share.operations_per_second),
+                mean(|share| share.latency.map_or(0.0, |latency| latency.p99_ns as f64)),
+            ];
+            kinds.into_iter().zip(values).map(|(kind, value)| kind.of(value)).collect::<Vec<_>>()
+        };
+        let picks: [fn(&StreamMix) -> StreamShare; 2] = [|mix| mix.read, |mix| mix.write];
+        let all = SHARES.into_iter().zip(picks).filter(|_| !mixes.is_empty());
+        all.flat_map(of).collect()
     }
 
     fn series(&self, phase: StreamPhase) -> Series {

@@ -9,14 +9,19 @@ use clearstream_schema::{
 };
 
 use super::{phase, tree::Tree};
-use crate::{StorageError, clock::late_rank, mount::Mount};
+use crate::{StorageError, calls::ItemShape, clock::late_rank, mount::Mount};
 
 /// What a document has beside the phases.
 pub(super) struct Facts {
     /// Host of each rank.
     pub(super) hosts: Vec<String>,
-    pub(super) mount: Mount,
+    /// Of each directory.
+    pub(super) mounts: Vec<Mount>,
     pub(super) transport: String,
+    /// Folder that stays.
+    pub(super) kept_folder: Option<String>,
+    /// Of items of an earlier run.
+    pub(super) shape: Option<ItemShape>,
 }
 
 /// The document; `complete` says whether all phases ran to their end.
@@ -31,21 +36,26 @@ pub(super) fn document(
     more: impl IntoIterator<Item = Notice>,
 ) -> Result<StorageMetadata, StorageError> {
     let tree = Tree::new(config).map_err(StorageError::from)?;
-    let Facts { mut hosts, mount, transport } = facts;
+    let Facts { mut hosts, mounts, transport, kept_folder, shape } = facts;
     hosts.sort();
     hosts.dedup();
-    let mut notices = notices(config, tree.items, (&hosts, &mount), &phases, complete);
+    let mut notices = notices(config, tree.items, (&hosts, &mounts), &phases, complete);
     notices.extend(more);
+    let of_options = ItemShape { tree_count: tree.directories, item_count: tree.items };
+    let ItemShape { tree_count, item_count } = shape.unwrap_or(of_options);
+    let mut names: Vec<String> = mounts.into_iter().map(|mount| mount.name).collect();
+    names.dedup();
     Ok(StorageMetadata {
         schema: STORAGE_METADATA_SCHEMA.to_owned(),
         version: 1,
         directory: config.directory.clone(),
-        file_system: mount.name,
+        file_system: names.join(", "),
+        kept_folder,
         requested: config.clone(),
         transport,
         hosts,
-        tree_count: tree.directories,
-        item_count: tree.items,
+        tree_count,
+        item_count,
         complete,
         failure: None,
         summary: phase::summary(&phases),
@@ -57,7 +67,7 @@ pub(super) fn document(
 fn notices(
     config: &MetadataConfig,
     items: u64,
-    (hosts, mount): (&[String], &Mount),
+    (hosts, mounts): (&[String], &[Mount]),
     phases: &[MetadataPhase],
     complete: bool,
 ) -> Vec<Notice> {
@@ -65,14 +75,14 @@ fn notices(
     let mut add = |id: &str, message: &str| {
         notices.push(Notice { id: id.to_owned(), message: message.to_owned() });
     };
-    if config.iterations > 1 {
+    if config.iterations > 1 && !config.uses_earlier() {
         add(
             "new-trees",
             "every iteration has a new tree: file systems may pass over names and inodes that were removed shortly \
              before, and a repetition in the same directories would measure that",
         );
     }
-    if !mount.is_memory() {
+    if !mounts.iter().all(Mount::is_memory) {
         add(
             "may-be-cached",
             "stat and read may come from this host's caches of names, attributes and pages: their rates (*) are those \
@@ -105,6 +115,10 @@ fn notices(
         (name, phase.total_ns, phase.rank_spans.clone())
     });
     notices.extend(late_rank(named));
-    notices.extend(mount.notices(false));
+    for notice in mounts.iter().flat_map(|mount| mount.notices(false)) {
+        if !notices.contains(&notice) {
+            notices.push(notice);
+        }
+    }
     notices
 }

@@ -15,18 +15,22 @@ use rustix::{
     io::Errno,
 };
 
-use super::{MetadataError, file_error};
-use crate::data::Source;
-use crate::folder::{FOLDER_FLAGS, FOLDER_MODE, Folder, METADATA_PREFIX, Remains};
+use super::file_error;
+use crate::{
+    data::Source,
+    folder::FOLDER_FLAGS,
+    test_folder::{Purpose, TestFolder},
+};
 
 /// Suffix of renamed items.
-pub(super) const RENAMED: &str = ".renamed";
+const RENAMED: &str = ".renamed";
 
-/// Creates the folder.
-pub(super) fn create(directory: &Path) -> Result<Folder, MetadataError> {
-    let name = format!("{METADATA_PREFIX}{:016x}", rand::random::<u64>());
-    let made = Folder::create(directory, &name);
-    made.map_err(|error| MetadataError::File(file_error("create the folder", &directory.join(&name), &error)))
+/// The name of an item before or after renaming.
+pub(super) fn named(mut item: String, is_renamed: bool) -> String {
+    if is_renamed {
+        item.push_str(RENAMED);
+    }
+    item
 }
 
 /// What an operation writes, or room for what it reads.
@@ -67,31 +71,26 @@ impl Contents {
 
 /// The folder with the operations on its items.
 #[derive(Debug)]
-pub(super) struct Items(pub(super) Folder);
+pub(super) struct Items(pub(super) TestFolder);
 
 impl Items {
-    pub(super) fn enter(directory: &Path, name: &str) -> Result<Self, Failure> {
-        let entered = Folder::enter(directory, name);
-        entered.map(Self).map_err(|error| file_error("open", &directory.join(name), &error))
-    }
-
     pub(super) fn path(&self) -> &Path {
-        &self.0.path
+        &self.0.folder.path
     }
 
     /// Why the path does not lead to the folder any more, if so.
     pub(super) fn missing(&self) -> Option<String> {
-        self.0.missing()
+        self.0.folder.missing()
     }
 
     /// Creates a directory.
     pub(super) fn make(&self, name: &str) -> io::Result<()> {
-        Ok(mkdirat(&self.0.own, name, FOLDER_MODE)?)
+        Ok(mkdirat(&self.0.folder.own, name, self.0.folder.folder_mode)?)
     }
 
     /// Removes a directory.
     pub(super) fn remove_directory(&self, name: &str) -> io::Result<()> {
-        Ok(unlinkat(&self.0.own, name, AtFlags::REMOVEDIR)?)
+        Ok(unlinkat(&self.0.folder.own, name, AtFlags::REMOVEDIR)?)
     }
 
     /// One operation on an item.
@@ -105,7 +104,7 @@ impl Items {
         use MetadataKind::File as OfFile;
         match (operation, kind) {
             (MetadataOperation::Create, OfFile) => {
-                let mut file = self.0.open(item, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+                let mut file = self.0.folder.open(item, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
                 if let Contents::Write { source, flush } = contents {
                     file.write_all(source.next())?;
                     if *flush {
@@ -116,10 +115,10 @@ impl Items {
             }
             (MetadataOperation::Create, _) => self.make(item),
             (MetadataOperation::Stat, _) => {
-                Ok(statat(&self.0.own, item, AtFlags::SYMLINK_NOFOLLOW).map(|_| ())?)
+                Ok(statat(&self.0.folder.own, item, AtFlags::SYMLINK_NOFOLLOW).map(|_| ())?)
             }
             (MetadataOperation::Read, OfFile) => {
-                let mut file = self.0.open(item, OFlags::RDONLY)?;
+                let mut file = self.0.folder.open(item, OFlags::RDONLY)?;
                 let mut read = 0;
                 let Contents::Read(buffer) = contents else { return Ok(()) };
                 while read < buffer.len() {
@@ -131,31 +130,58 @@ impl Items {
                 clearstream_sys::file::close(file)
             }
             (MetadataOperation::Read, _) => {
-                let entries = Dir::new(self.0.open(item, FOLDER_FLAGS)?)?;
+                let entries = Dir::new(self.0.folder.open(item, FOLDER_FLAGS)?)?;
                 Ok(entries.into_iter().try_for_each(|entry| entry.map(|_| ()))?)
             }
             (MetadataOperation::Rename, _) => {
-                Ok(renameat(&self.0.own, item, &self.0.own, format!("{item}{RENAMED}"))?)
+                let own = &self.0.folder.own;
+                match item.strip_suffix(RENAMED) {
+                    Some(before) => renameat(own, item, own, before)?,
+                    None => renameat(own, item, own, format!("{item}{RENAMED}"))?,
+                }
+                Ok(())
             }
-            (MetadataOperation::Remove, OfFile) => Ok(unlinkat(&self.0.own, item, AtFlags::empty())?),
+            (MetadataOperation::Remove, OfFile) => Ok(unlinkat(&self.0.folder.own, item, AtFlags::empty())?),
             (MetadataOperation::Remove, _) => self.remove_directory(item),
         }
     }
 
-    /// Removes an item under either name, where it is there.
+    /// Removes an item under either name, where it is there; a directory in which others have files stays.
     pub(super) fn clean(&self, kind: MetadataKind, item: &str) -> Result<(), Failure> {
         let flags = if kind == MetadataKind::File { AtFlags::empty() } else { AtFlags::REMOVEDIR };
         for name in [item.to_owned(), format!("{item}{RENAMED}")] {
-            match self.0.remove(&name, flags) {
-                Ok(()) | Err(Errno::NOENT) => {}
+            match self.0.folder.remove(&name, flags) {
+                Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
                 Err(error) => return Err(file_error("remove", &self.path().join(name), &error.into())),
             }
         }
         Ok(())
     }
 
-    /// Removes the folder, which is empty.
-    pub(super) fn leave(&self) -> Result<(), Remains> {
-        self.0.leave()
+    /// Whether there is something of that name.
+    pub(super) fn has(&self, name: &str) -> Result<bool, Failure> {
+        match statat(&self.0.folder.own, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(file_error("look up", &self.path().join(name), &error.into())),
+        }
+    }
+}
+
+/// The folders of a test, one of its name in each directory: that of a rank is found by the rank.
+#[derive(Debug)]
+pub(super) struct Places(pub(super) Vec<Items>);
+
+impl Places {
+    /// Enters what rank 0 has made, or found.
+    pub(super) fn enter(directories: &[String], name: &str, purpose: Purpose) -> Result<Self, Failure> {
+        let enter =
+            |directory: &String| TestFolder::of_other_rank(Path::new(directory), name, purpose).map(Items);
+        directories.iter().map(enter).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The folder that has what a rank made: by turns, as in mdtest.
+    pub(super) fn of(&self, owner: usize) -> &Items {
+        &self.0[owner % self.0.len()]
     }
 }

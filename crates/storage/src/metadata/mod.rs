@@ -9,48 +9,51 @@ mod agreement;
 mod document;
 mod error;
 mod folder;
+mod identity;
+mod kept;
+mod measure;
 mod phase;
+mod run;
 mod tree;
 mod workload;
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     path::Path,
     sync::{Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
-use clearstream_control::Peer;
+use clearstream_control::{Peer, PeerError};
 use clearstream_ranks::{THREADS_TRANSPORT, World, threads};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     flow::Notice,
     storage::{
-        ClientCache, host_names,
-        metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, StorageMetadata},
+        host_names,
+        metadata::{MetadataConfig, MetadataOperation, MetadataPhase, StorageMetadata},
     },
 };
-use serde::{Deserialize, Serialize};
 
-use agreement::{Next, agreed, agreement};
 use document::{Facts, document};
 pub use error::MetadataError;
 use error::file_error;
-use folder::Items;
-use phase::{RankPhase, Task};
+pub(crate) use measure::directories;
+use measure::{Ended, folder_name, measure};
 use tree::Tree;
 pub use workload::StorageMetadataWorkload;
 
 use crate::{
     StorageError,
     calls::{Benchmark, Measured, StorageEnded},
-    clock::{Clocks, Spans},
-    collective::{gather, share},
-    controller::{Driven, Ran, drive, remains},
-    folder::{Folder, Remains, clear_left_over},
+    controller::{Driven, Ran, drive},
+    folder::clear_left_over,
     guard::Guard,
     job::{self, JobOptions, JobPlace},
+    live::{Live, OnLive},
     mount::Mount,
+    test_folder::TestFolder,
 };
 
 /// Largest content of a file: a buffer of it is in memory.
@@ -69,20 +72,51 @@ pub fn run(
     timeout: Duration,
     stop: &AtomicBool,
     on_phase: &mut dyn FnMut(&MetadataPhase),
+    on_live: OnLive<'_>,
 ) -> Result<Ran<StorageMetadata>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
-    let benchmark = Benchmark::Metadata(config.clone());
+    let of_ranks = with_name(config);
+    let kept = |reported: Option<String>| kept_name(&of_ranks, reported);
     let mut phases = Vec::new();
-    let driven = drive(agent, benchmark, timeout, stop, &mut |measured| {
+    let mut on_measured = |measured| {
         if let Measured::Metadata(phase) = measured {
             on_phase(&phase);
             phases.push(*phase);
         }
+    };
+    let benchmark = Benchmark::Metadata(of_ranks.clone());
+    let driven = drive(agent, benchmark, timeout, stop, &mut on_measured, on_live);
+    let driven = driven.map_err(|error| match error {
+        // Nothing was made.
+        StorageError::Peer(PeerError::Refused { .. }) => error,
+        error => error.with_kept(&config.directory, kept(None).as_deref()),
     })?;
     let Driven { started, is_finished, ended, error } = driven;
-    let facts = Facts { hosts: started.hosts, mount: started.mount, transport: THREADS_TRANSPORT.to_owned() };
+    let error = error.map(|error| match error {
+        // Nothing was made.
+        StorageError::Failed(_) if ended.kept_folder.is_none() => error,
+        error => error.with_kept(&config.directory, kept(None).as_deref()),
+    });
+    let facts = Facts {
+        hosts: started.hosts,
+        mounts: [started.mount].into_iter().chain(started.more_mounts).collect(),
+        transport: THREADS_TRANSPORT.to_owned(),
+        kept_folder: kept(ended.kept_folder),
+        shape: ended.shape,
+    };
     let notices = started.left_over.into_iter().chain(ended.notices);
     ran(config, facts, phases, (is_finished, error), notices)
+}
+
+/// With the name of the folder, where it is to be known also when its ranks cannot report it.
+fn with_name(config: &MetadataConfig) -> MetadataConfig {
+    let name = if config.keep { Some(folder_name(config)) } else { config.name.clone() };
+    MetadataConfig { name, ..config.clone() }
+}
+
+/// The folder that stays.
+fn kept_name(config: &MetadataConfig, reported: Option<String>) -> Option<String> {
+    reported.or_else(|| config.name.clone().filter(|_| config.keep))
 }
 
 /// A run, complete or not.
@@ -121,7 +155,40 @@ pub(crate) fn check(config: &MetadataConfig) -> Result<(), Failure> {
     if config.files_only && config.directories_only {
         return Err(invalid("files-only and directories-only exclude each other: leave one out".to_owned()));
     }
+    if config.keep && config.phases.contains(&MetadataOperation::Remove) && !config.has_all_phases() {
+        return Err(invalid("keep and the phase remove exclude each other: leave one out".to_owned()));
+    }
+    if config.uses_earlier() && config.stonewall.is_some() {
+        let message = "a stonewall is of creating: leave it out of a run on items of an earlier one";
+        return Err(invalid(message.to_owned()));
+    }
+    check_directories(config).map_err(invalid)?;
     Tree::new(config).map(|_| ()).map_err(|error| invalid(error.to_string()))
+}
+
+/// The bounds of mdtest (its `md_validate_tests`), in which each rank stays in one directory.
+fn check_directories(config: &MetadataConfig) -> Result<(), String> {
+    let all = directories(config);
+    let count = all.len() as u64;
+    if count == 1 {
+        return Ok(());
+    }
+    if all.iter().collect::<BTreeSet<_>>().len() < all.len() {
+        return Err("a directory is named twice: name each of them once".to_owned());
+    }
+    if !config.unique_directory && !config.uses_earlier() {
+        return Err("several directories have a tree per rank: add --unique-directory (-u)".to_owned());
+    }
+    if config.stride > 0 {
+        return Err("with several directories each rank stays in its own: leave the stride out".to_owned());
+    }
+    if count > config.rank_count() {
+        return Err(format!(
+            "{count} directories need as many ranks, not {}: add --tasks",
+            config.rank_count()
+        ));
+    }
+    Ok(())
 }
 
 /// All ranks as threads.
@@ -129,41 +196,38 @@ pub(crate) fn run_threads(
     config: &MetadataConfig,
     stop: &AtomicBool,
     guard: &mut Guard,
+    live: &Live,
     on_phase: &(impl Fn(&MetadataPhase) + Sync),
 ) -> StorageEnded {
-    // The folder is the same one for all threads: rank 0, which makes it, is the first to come here.
+    // The folders are the same ones for all threads: rank 0, which makes them, is the first to come here with some.
     let guard = Mutex::new(Some(guard));
     let results = threads(config.tasks as usize, |world| {
-        let watch = |folder: &Folder| {
-            let first = guard.lock().unwrap_or_else(PoisonError::into_inner).take();
-            first.into_iter().for_each(|guard| watched(folder, guard));
+        let watch = |folders: &[TestFolder]| {
+            let first = if folders.is_empty() {
+                None
+            } else {
+                guard.lock().unwrap_or_else(PoisonError::into_inner).take()
+            };
+            first.into_iter().for_each(|guard| watched(folders, guard));
         };
-        measure(world, config, stop, &watch, on_phase)
+        measure(world, config, (stop, live), &watch, on_phase)
     });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
     match first.map(Option::flatten) {
         Ok(Some(ended)) => StorageEnded {
             failure: ended.error.map(MetadataError::failure),
-            notices: ended.others.map(remains).into_iter().collect(),
+            notices: ended.notices,
+            kept_folder: ended.kept_folder,
+            shape: ended.shape,
         },
         Ok(None) => StorageEnded::default(),
-        Err(error) => StorageEnded { failure: Some(error.failure()), notices: Vec::new() },
+        Err(error) => StorageEnded { failure: Some(error.failure()), ..StorageEnded::default() },
     }
 }
 
-/// Has a folder removed after a death of this process.
-fn watched(folder: &Folder, guard: &mut Guard) {
-    // Without the guard the next start removes it.
-    let _ = guard.watch(folder);
-}
-
-/// What rank 0 has prepared for all.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Prepared {
-    folder: String,
-    tree: Tree,
-    hosts: Vec<String>,
-    is_memory: bool,
+/// Has folders removed after a death of this process, unless they are to stay.
+fn watched(folders: &[TestFolder], guard: &mut Guard) {
+    folders.iter().for_each(|folder| folder.watch(Some(guard)));
 }
 
 /// Runs it by ranks on the hosts of the options, processes of an MPI job. When `stop` is set or `timeout` is over, the
@@ -177,28 +241,45 @@ pub fn run_job(
     timeout: Duration,
     stop: &AtomicBool,
     on_phase: &mut dyn FnMut(&MetadataPhase),
+    on_live: OnLive<'_>,
 ) -> Result<Ran<StorageMetadata>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
+    let (of_ranks, all) = (with_name(config), directories(config));
     let options = JobOptions {
         verb: "metadata",
-        directory: &config.directory,
+        directories: all.iter().map(String::as_str).collect(),
         hosts: config.hosts.as_deref().unwrap_or_default(),
         tasks: config.tasks,
         mpirun: config.mpirun.as_deref(),
     };
     let mut phases = Vec::new();
-    let found = job::run(place, &options, config, timeout, stop, &mut |phase: MetadataPhase| {
+    let mut on_phases = |phase: MetadataPhase| {
         on_phase(&phase);
         phases.push(phase);
-    });
+    };
+    let found = job::run(place, &options, &of_ranks, timeout, stop, &mut on_phases, on_live);
     let (found, error) = match found {
         Ok(found) => (found, None),
+        // What a rank reports has the folder, where there are items.
+        Err(StorageError::Failed(failure))
+            if failure.kind == FailureKind::Connection
+                && config.keep
+                && of_ranks.name.as_ref().is_some_and(|name| !failure.message.contains(name)) =>
+        {
+            let error = StorageError::Failed(failure);
+            (None, Some(error.with_kept(&config.directory, of_ranks.name.as_deref())))
+        }
         Err(error) => (None, Some(error)),
     };
     let Some(found): Option<StorageMetadata> = found else {
         // The ranks were stopped, or lost, before rank 0 could say more.
-        let transport = "unknown".to_owned();
-        let facts = Facts { hosts: host_names(options.hosts), mount: Mount::unknown(), transport };
+        let facts = Facts {
+            hosts: host_names(options.hosts),
+            mounts: vec![Mount::unknown()],
+            transport: "unknown".to_owned(),
+            kept_folder: kept_name(&of_ranks, None),
+            shape: None,
+        };
         return ran(config, facts, phases, (false, error), None);
     };
     job::check_ranks(found.requested.tasks, config.rank_count())?;
@@ -216,6 +297,7 @@ pub fn run_rank(
     config: &MetadataConfig,
     stop: &AtomicBool,
     guard: &mut Guard,
+    live: &Live,
     on_phase: &mut dyn FnMut(&MetadataPhase),
 ) -> Result<Option<Ran<StorageMetadata>>, StorageError> {
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
@@ -223,238 +305,31 @@ pub fn run_rank(
     check(&config).map_err(StorageError::Invalid)?;
     let guard = RefCell::new(guard);
     let measured = RefCell::new((Vec::new(), on_phase));
-    let watch = |folder: &Folder| watched(folder, &mut guard.borrow_mut());
-    let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
-    let ended = measure(world, &config, stop, &watch, &|phase| {
+    let watch = |folders: &[TestFolder]| watched(folders, &mut guard.borrow_mut());
+    let all = directories(&config);
+    let left_over = (world.rank() == 0).then(|| clear_left_over(&all)).flatten();
+    let ended = measure(world, &config, (stop, live), &watch, &|phase| {
         let (phases, on_phase) = &mut *measured.borrow_mut();
         on_phase(phase);
         phases.push(phase.clone());
+    });
+    let kept = |error: MetadataError, folder: Option<&str>| {
+        StorageError::from(error).with_kept(&config.directory, folder.filter(|_| config.keep))
+    };
+    let ended = ended.map_err(|error| match error {
+        error @ MetadataError::Ranks(_) => kept(error, config.name.as_deref()),
+        // Nothing was made.
+        error => error.into(),
     })?;
-    let Some(Ended { complete, hosts, error, others }) = ended else { return Ok(None) };
+    let Some(Ended { complete, hosts, shape, kept_folder, error, notices }) = ended else { return Ok(None) };
+    let error = error.map(|error| kept(error, kept_folder.as_deref()));
     let facts = Facts {
         hosts,
-        mount: Mount::of(Path::new(&config.directory)),
+        mounts: all.iter().map(|directory| Mount::of(Path::new(directory))).collect(),
         transport: world.transport().to_owned(),
+        kept_folder,
+        shape,
     };
-    let notices = left_over.into_iter().chain(others.map(remains));
-    ran(&config, facts, measured.into_inner().0, (complete, error.map(StorageError::from)), notices).map(Some)
-}
-
-/// How it ended, at rank 0.
-struct Ended {
-    complete: bool,
-    /// Host of each rank.
-    hosts: Vec<String>,
-    /// Why it ended early, or the folder stays.
-    error: Option<MetadataError>,
-    /// Files of others keep the folder.
-    others: Option<String>,
-}
-
-/// Runs the measurement; every rank calls it with the same arguments. Rank 0 knows how it ended. `on_phase` sees each
-/// phase there, `watch` the folder as soon as it exists.
-///
-/// # Errors
-/// [`MetadataError`]: the same one at every rank, unless a rank was lost.
-fn measure(
-    world: &mut dyn World,
-    config: &MetadataConfig,
-    stop: &AtomicBool,
-    watch: &dyn Fn(&Folder),
-    on_phase: &dyn Fn(&MetadataPhase),
-) -> Result<Option<Ended>, MetadataError> {
-    let directory = Path::new(&config.directory);
-    let host = world.host().to_owned();
-    let hosts = gather(world, &host)?;
-    // Held until this rank has it open as the others: what nobody holds is left over.
-    let mut made = None;
-    let prepared = (world.rank() == 0).then(|| Next::of(prepare(directory, config, hosts, &mut made)));
-    made.as_ref().into_iter().for_each(watch);
-    let Some(prepared) = share(world, prepared.as_ref())?.value()? else { return Ok(None) };
-    let entered = Items::enter(directory, &prepared.folder);
-    drop(made);
-    if world.rank() != 0 {
-        entered.iter().for_each(|items| watch(&items.0));
-    }
-    agreement(world, entered.as_ref().err().cloned())?;
-    let Ok(folder) = entered else { return Ok(None) };
-    let clocks = Clocks::join(world)?;
-    let mut run = Run {
-        world,
-        config,
-        stop,
-        clocks,
-        folder: &folder,
-        prepared: &prepared,
-        on_phase,
-        iteration: 0,
-        made: [0; 3],
-    };
-    let complete = run.iterations();
-    let cleaned = run.clean(!matches!(complete, Ok(true)));
-    if world.rank() != 0 {
-        return complete.map(|_| None);
-    }
-    let (left, others) = match folder.leave() {
-        Ok(()) => (Ok(()), None),
-        Err(Remains::Own(message)) => (Err(MetadataError::Remains(message)), None),
-        Err(Remains::Others(message)) => (Ok(()), Some(message)),
-    };
-    let (complete, error) = match error::joined(complete, cleaned.and(left)) {
-        Ok(complete) => (complete, None),
-        Err(error) => (false, Some(error)),
-    };
-    Ok(Some(Ended { complete, hosts: prepared.hosts, error, others }))
-}
-
-fn prepare(
-    directory: &Path,
-    config: &MetadataConfig,
-    hosts: Vec<String>,
-    made: &mut Option<Folder>,
-) -> Result<Prepared, MetadataError> {
-    let tree = Tree::new(config)?;
-    let is_memory = Mount::of(directory).is_memory();
-    let folder = made.insert(folder::create(directory)?).name.clone();
-    Ok(Prepared { folder, tree, hosts, is_memory })
-}
-
-struct Run<'a, 'w> {
-    world: &'a mut (dyn World + 'w),
-    config: &'a MetadataConfig,
-    stop: &'a AtomicBool,
-    clocks: Clocks,
-    folder: &'a Items,
-    prepared: &'a Prepared,
-    on_phase: &'a dyn Fn(&MetadataPhase),
-    iteration: u32,
-    /// Directories of the tree, directories and files that this rank has made, with one that it may have made.
-    made: [u64; 3],
-}
-
-impl Run<'_, '_> {
-    /// Whether the run came to its end.
-    fn iterations(&mut self) -> Result<bool, MetadataError> {
-        let kinds: &[MetadataKind] = match (self.config.files_only, self.config.directories_only) {
-            (true, _) => &[MetadataKind::File],
-            (_, true) => &[MetadataKind::Directory],
-            _ => &[MetadataKind::Directory, MetadataKind::File],
-        };
-        for iteration in 0..self.config.iterations {
-            self.iteration = iteration;
-            let tree = self.tree();
-            if self.phase(MetadataKind::Tree, MetadataOperation::Create, tree)?.is_none() {
-                return Ok(false);
-            }
-            for kind in kinds {
-                if !self.kind(*kind)? {
-                    return Ok(false);
-                }
-            }
-            if self.phase(MetadataKind::Tree, MetadataOperation::Remove, tree)?.is_none() {
-                return Ok(false);
-            }
-            self.made = [0; 3];
-        }
-        Ok(true)
-    }
-
-    /// All phases of a kind; whether to go on.
-    fn kind(&mut self, kind: MetadataKind) -> Result<bool, MetadataError> {
-        let size = self.world.size();
-        let mut counts = vec![self.prepared.tree.items; size];
-        let operations =
-            MetadataOperation::ALL.into_iter().filter(|operation| self.config.has_phase(*operation));
-        for (number, operation) in operations.enumerate() {
-            let shift = number * self.config.stride as usize;
-            let owner = (self.world.rank() + shift) % size;
-            let Some(done) = self.phase(kind, operation, (owner, counts[owner]))? else { return Ok(false) };
-            if operation == MetadataOperation::Create {
-                counts = done;
-            }
-        }
-        if !self.config.has_phase(MetadataOperation::Remove) {
-            let removed = self.clean_items(kind);
-            agreement(self.world, removed.err())?;
-        }
-        Ok(true)
-    }
-
-    /// This rank, and the directories of the tree that it makes.
-    fn tree(&self) -> (usize, u64) {
-        let rank = self.world.rank();
-        let has_tree = self.config.unique_directory || rank == 0;
-        (rank, if has_tree { self.prepared.tree.directories } else { 0 })
-    }
-
-    fn phase(
-        &mut self,
-        kind: MetadataKind,
-        operation: MetadataOperation,
-        (owner, limit): (usize, u64),
-    ) -> Result<Option<Vec<u64>>, MetadataError> {
-        let task = Task {
-            config: self.config,
-            tree: self.prepared.tree,
-            stop: self.stop,
-            iteration: self.iteration,
-            kind,
-            operation,
-            owner,
-            limit,
-        };
-        let (own, spans) = phase::run(self.world, &self.clocks, self.folder, task)?;
-        if operation == MetadataOperation::Create {
-            self.made[kind as usize] = (own.operations + u64::from(!own.is_foreign)).min(limit);
-        }
-        let ranks = gather(self.world, &own)?;
-        let next = spans.map(|spans| self.collect(task, &ranks, spans));
-        share(self.world, next.as_ref())?.value()
-    }
-
-    fn collect(&mut self, task: Task<'_>, ranks: &[RankPhase], spans: Spans) -> Next<Vec<u64>> {
-        let failures: Vec<_> = ranks.iter().map(|rank| rank.failure.clone()).collect();
-        if let Next::Failed(message) = agreed(&failures) {
-            return Next::Failed(message);
-        }
-        let mut phase = phase::figures(task, ranks, spans);
-        if matches!(task.operation, MetadataOperation::Stat | MetadataOperation::Read) {
-            let is_memory = self.prepared.is_memory;
-            phase.client_cache = Some(if is_memory { ClientCache::Memory } else { ClientCache::Possible });
-        }
-        (self.on_phase)(&phase);
-        if ranks.iter().any(|rank| rank.is_over) {
-            return Next::Over;
-        }
-        Next::Go(ranks.iter().map(|rank| rank.operations).collect())
-    }
-
-    /// Removes the items of this rank that are there.
-    fn clean_items(&self, kind: MetadataKind) -> Result<(), Failure> {
-        let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
-        (0..self.made[kind as usize])
-            .try_for_each(|number| self.folder.clean(kind, &tree.item(iteration, rank, kind, number)))
-    }
-
-    /// Removes what this rank has made where phases did not; rank 0 then the trees. All ranks call it together.
-    fn clean(&mut self, is_needed: bool) -> Result<(), MetadataError> {
-        let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
-        let mut kinds = [MetadataKind::Directory, MetadataKind::File].into_iter().filter(|_| is_needed);
-        let items = kinds.try_for_each(|kind| self.clean_items(kind));
-        // A directory is empty when all ranks have removed their items. A lost rank keeps its own.
-        let all = self.world.barrier();
-        let mut directories = (0..self.made[MetadataKind::Tree as usize]).rev().filter(|_| is_needed);
-        let directories = directories.try_for_each(|number| {
-            self.folder.clean(MetadataKind::Directory, &tree.directory(iteration, rank, number))
-        });
-        let removed = items.and(directories);
-        let (folder, failure) =
-            (self.folder.path().display().to_string(), removed.err().map(|failure| failure.message));
-        all?;
-        let all = gather(self.world, &failure)?;
-        let first = all.into_iter().chain([failure]).flatten().next();
-        first.map_or(Ok(()), |message| {
-            Err(MetadataError::Remains(format!("the folder {folder} remains: {message}")))
-        })
-    }
+    let notices = left_over.into_iter().chain(notices);
+    ran(&config, facts, measured.into_inner().0, (complete, error), notices).map(Some)
 }

@@ -12,7 +12,7 @@ const MAX_DIRECTORIES: u64 = 100_000_000;
 const MAX_DEPTH: u32 = 128;
 
 /// Shape of the trees. Directory 0 is the root; the parent of directory `d` is `(d - 1) / branching`.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tree {
     branching: u64,
     pub(super) directories: u64,
@@ -21,7 +21,7 @@ pub(super) struct Tree {
     per_directory: u64,
     /// Items of each rank and kind.
     pub(super) items: u64,
-    is_unique: bool,
+    pub(super) is_unique: bool,
 }
 
 impl Tree {
@@ -48,6 +48,16 @@ impl Tree {
         let items = items.ok_or_else(|| MetadataError::Invalid("-n, -I: from 1 item".to_owned()))?;
         let is_unique = config.unique_directory;
         Ok(Self { branching: config.branching, directories, first, per_directory, items, is_unique })
+    }
+
+    /// Whether one that was read can be computed with.
+    pub(super) fn is_sound(&self) -> bool {
+        self.branching > 0
+            && self.first < self.directories
+            && self.directories <= MAX_DIRECTORIES
+            && self.per_directory > 0
+            && self.items > 0
+            && self.items <= self.per_directory.saturating_mul(self.directories - self.first)
     }
 
     /// Path of a directory of a rank's tree, relative to the folder.

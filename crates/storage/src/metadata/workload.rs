@@ -30,11 +30,12 @@ impl Workload for StorageMetadataWorkload {
     }
 
     fn check(&self, config: &MetadataConfig) -> Result<(), Failure> {
+        trial::check(config.operations.as_deref())?;
         check(config)
     }
 
     fn time(&self, config: &MetadataConfig) -> TimeSpan {
-        let kinds = if config.files_only || config.directories_only { 1 } else { 2 };
+        let kinds = config.kinds().len() as u64;
         let items = config.items_per_directory.unwrap_or(config.items).saturating_mul(config.rank_count());
         let operations = items.saturating_mul(5 * kinds * u64::from(config.iterations));
         TimeSpan(operations.saturating_mul(1_000_000_000 / ASSUMED_PER_SECOND))
@@ -54,7 +55,12 @@ impl Workload for StorageMetadataWorkload {
 
     fn run(&self, context: &mut Context<'_, '_>, config: &MetadataConfig) -> Result<Outcome, TrialError> {
         let place = trial::place(context.hosts, &config.directory, config.hosts.as_deref())?;
-        let config = MetadataConfig { directory: place.directory.clone(), ..config.clone() };
+        let job = config.hosts.as_deref();
+        let more = config.more_directories.iter();
+        let more = more.map(|directory| Ok(trial::place(context.hosts, directory, job)?.directory));
+        let more_directories = more.collect::<Result<_, TrialError>>()?;
+        let config =
+            MetadataConfig { directory: place.directory.clone(), more_directories, ..config.clone() };
         let timeout = trial::timeout(self.time(&config));
         let on_event = &mut *context.on_event;
         let mut first_error = None;
@@ -64,9 +70,9 @@ impl Workload for StorageMetadataWorkload {
         };
         let found = if config.hosts.is_some() {
             let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
-            run_job(job, &config, timeout, context.stop, &mut on_phase)
+            run_job(job, &config, timeout, context.stop, &mut on_phase, &|_| ())
         } else {
-            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_phase)
+            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_phase, &|_| ())
         };
         match first_error {
             Some(error) => Err(error.into()),

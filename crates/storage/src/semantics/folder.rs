@@ -33,7 +33,7 @@ impl Folder {
         let place = match create {
             true => {
                 // What remains is named by the other commands.
-                let _ = folder::clear_left_over(directory);
+                let _ = folder::clear_left_over([directory]);
                 folder::Folder::create(directory, name)
             }
             false => folder::Folder::enter(directory, name),

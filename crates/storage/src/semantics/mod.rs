@@ -23,8 +23,11 @@ use std::{
 };
 
 use clearstream_control::{Peer, PeerError};
-use clearstream_schema::semantics::{
-    STORAGE_SEMANTICS_SCHEMA, SemanticsConfig, SemanticsFound, SemanticsMount, StorageSemantics,
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    semantics::{
+        NOT_RUN, STORAGE_SEMANTICS_SCHEMA, SemanticsConfig, SemanticsFound, SemanticsMount, StorageSemantics,
+    },
 };
 
 use actor::{Agent, CheckError, Checked};
@@ -34,7 +37,7 @@ use checks::{Actors, Step, schedule};
 pub use operations::serve_operations;
 pub use workload::StorageSemanticsWorkload;
 
-use crate::folder::SEMANTICS_PREFIX;
+use crate::{Ran, folder::SEMANTICS_PREFIX};
 
 /// Maximum time of removing the folder.
 const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -81,17 +84,30 @@ pub enum SemanticsError {
     },
 }
 
-/// Runs all checks in `config.directory`, an absolute path on the host of the agents that `start` gives. A verdict against the mount is a result; an interruption leaves later checks without one.
+impl SemanticsError {
+    /// As a document says it.
+    fn failure(&self) -> Failure {
+        let kind = match self {
+            Self::Peer(error) => error.failure().map_or(FailureKind::Connection, |failure| failure.kind),
+            Self::NotShared { .. } => FailureKind::Invalid,
+            Self::Remains { .. } => FailureKind::File,
+        };
+        Failure { kind, message: self.to_string() }
+    }
+}
+
+/// Runs all checks in `config.directory`, an absolute path on the host of the agents that `start` gives. A verdict against the
+/// mount is a result; an interruption, or an agent that is lost, leaves later checks without one.
 ///
 /// # Errors
-/// [`SemanticsError`], where no check could run or the folder could not be removed.
+/// [`SemanticsError`], where no check could run.
 pub fn run(
     config: &SemanticsConfig,
     start: &dyn Fn() -> Result<Peer, PeerError>,
     peer: Option<PeerMount>,
     stop: &AtomicBool,
     on_check: &mut dyn FnMut(usize, usize),
-) -> Result<StorageSemantics, SemanticsError> {
+) -> Result<Ran<StorageSemantics, SemanticsError>, SemanticsError> {
     let (checks_stop, clean_up_stop, is_done) =
         (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -131,7 +147,7 @@ fn checked(
     stop: &AtomicBool,
     clean_up_stop: &AtomicBool,
     on_check: &mut dyn FnMut(usize, usize),
-) -> Result<StorageSemantics, SemanticsError> {
+) -> Result<Ran<StorageSemantics, SemanticsError>, SemanticsError> {
     let folder = format!("{SEMANTICS_PREFIX}{:016x}", rand::random::<u64>());
     let (directory, wait) = (config.directory.as_str(), config.wait.to_std());
     let agent = Agent::enter(start()?, directory, &folder, true, wait, stop)?;
@@ -140,18 +156,21 @@ fn checked(
             let document = in_folder(config, &agent, other.as_ref(), stop, on_check);
             // What it has open may keep the folder from being removed.
             other.into_iter().for_each(|(_, agent)| agent.into_peer().shutdown());
-            document
+            Ok(document)
         }
         Err(error) => Err(error),
     };
     let mut peer = agent.into_peer();
     let removed = peer.call_unless(&Leave {}, clean_up_stop);
     peer.shutdown();
-    let document = result?;
-    match removed {
-        Ok(_) => Ok(document),
-        Err(source) => Err(SemanticsError::Remains { directory: directory.to_owned(), folder, source }),
-    }
+    let (mut found, lost) = result?;
+    let remains = removed.err();
+    let remains =
+        remains.map(|source| SemanticsError::Remains { directory: directory.to_owned(), folder, source });
+    // An agent that is lost could not remove the folder either; its guard does.
+    let error = lost.map(SemanticsError::Peer).or(remains);
+    found.failure = error.as_ref().map(SemanticsError::failure);
+    Ok(Ran { found, error })
 }
 
 fn in_folder(
@@ -160,33 +179,40 @@ fn in_folder(
     other: Option<&(SemanticsMount, Agent<'_>)>,
     stop: &AtomicBool,
     on_check: &mut dyn FnMut(usize, usize),
-) -> Result<StorageSemantics, SemanticsError> {
+) -> (StorageSemantics, Option<PeerError>) {
     let (begun, wait) = (Instant::now(), config.wait.to_std());
     let steps = schedule(other.is_some());
-    let mut actors = None;
+    let (mut actors, mut lost, mut is_whole) = (None, None, true);
     let mut checks = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
         on_check(number, steps.len());
         let found = run_step(*step, number, &mut actors, agent, other.map(|(_, agent)| agent), wait);
-        let is_over = stop.load(Relaxed) || matches!(found, Err(CheckError::Peer(_)));
+        let is_stopped = stop.load(Relaxed);
         checks.push(step.row(&found));
-        if is_over {
-            let none = Err(CheckError::Precondition("it did not run before the end".to_owned()));
+        if let Err(CheckError::Peer(error)) = found {
+            is_whole = false;
+            lost = (!is_stopped).then_some(error);
+        }
+        if is_stopped || !is_whole {
+            is_whole = false;
+            let none = Err(CheckError::Precondition(NOT_RUN.to_owned()));
             checks.extend(steps[number + 1..].iter().map(|step| step.row(&none)));
             break;
         }
     }
     let directory = config.directory.clone();
-    Ok(StorageSemantics {
+    let found = StorageSemantics {
         schema: STORAGE_SEMANTICS_SCHEMA.to_owned(),
         version: 1,
         mount: SemanticsMount { host: None, directory, file_system: agent.file_system.clone() },
         peer: other.map(|(mount, _)| mount.clone()),
         wait_ns: nanoseconds(wait),
-        complete: !stop.load(Relaxed) && checks.len() == steps.len(),
+        complete: is_whole,
+        failure: None,
         duration_ns: nanoseconds(begun.elapsed()),
         checks,
-    })
+    };
+    (found, lost)
 }
 
 /// Runs a check, by new processes where those of the check before have ended or hang.

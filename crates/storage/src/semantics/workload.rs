@@ -110,7 +110,7 @@ impl Workload for StorageSemanticsWorkload {
         };
         let config = SemanticsConfig { directory: path(&host)?, ..config.clone() };
         let start = || start(lab, &host, agent());
-        let mut found = run(&config, &start, peer, context.stop, &mut |_, _| {})?;
+        let mut found = run(&config, &start, peer, context.stop, &mut |_, _| {})?.whole()?;
         found.mount.host = Some(host.clone());
         Ok(found.outcome()?)
     }

@@ -99,6 +99,12 @@ fn problem(config: &StreamConfig) -> Option<String> {
                 .to_owned(),
         );
     }
+    if config.mix_reads.is_some_and(|percent| !(1..=99).contains(&percent)) {
+        return Some("mix-reads must be 1 to 99 %: --read and --write have the rest".to_owned());
+    }
+    if config.mix_reads.is_some() && !config.existing {
+        return Some("mix-reads reads files that are there: add --write --existing --name NAME".to_owned());
+    }
     if config.reorder_offset.is_some() && config.reorder != StreamReorder::Constant {
         return Some("an offset is of reading by -C: add it, or leave reorder-offset out".to_owned());
     }
@@ -146,6 +152,8 @@ mod tests {
             (StreamConfig { read: true, ..default() }, "--name"),
             (StreamConfig { existing: true, ..default() }, "--write"),
             (StreamConfig { existing: true, write: true, ..default() }, "--name"),
+            (StreamConfig { mix_reads: Some(50), ..default() }, "--existing"),
+            (StreamConfig { mix_reads: Some(100), ..default() }, "1 to 99"),
             (StreamConfig { reorder_offset: Some(1), ..default() }, "-C"),
             (StreamConfig { verify: true, data: DataKind::Zero, ..default() }, "pattern of its own"),
             (StreamConfig { write: true, reorder: StreamReorder::Random, ..default() }, "reorder"),

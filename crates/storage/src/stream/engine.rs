@@ -19,15 +19,18 @@ use super::{
     files::Files,
     kept::{Kept, Plan, seed},
     layout::Layout,
+    memory::Memory,
     phase::{Part, Report},
     point::point,
-    share::{Piece, owner, pieces},
-    transfer::Memory,
+    share::owner,
 };
 use crate::{
-    clock::Clocks,
+    clock::{Clocks, Spans},
     collective::{gather, share},
     folder::Folder,
+    kept::{self, Piece, shared, whole},
+    live::{Count, Live, LivePhase},
+    operations_log::{Item, LoggedPhase, OperationsLog, Record, Records},
 };
 
 /// Interval of checks of the stop flag in a pause.
@@ -67,6 +70,10 @@ pub(super) struct Test<'a> {
     pub(super) stop: &'a AtomicBool,
     pub(super) files: Files<'a>,
     clocks: Clocks,
+    live: &'a Live,
+    log: Option<OperationsLog>,
+    /// Phases that have begun.
+    phases: u64,
     /// Host of each rank.
     pub(super) hosts: Vec<String>,
     /// Files of an earlier run, where they have a record.
@@ -83,6 +90,7 @@ impl<'a> Test<'a> {
         config: &'a StreamConfig,
         folder: &'a Folder,
         stop: &'a AtomicBool,
+        live: &'a Live,
     ) -> Result<Self, StreamError> {
         let own = world.host().to_owned();
         let all = gather(world, &own)?;
@@ -93,10 +101,25 @@ impl<'a> Test<'a> {
         let written = vec![config.transfer_count(); world.size()];
         let is_per_process = kept.as_ref().map_or(config.file_per_process, |it| it.record.file_per_process);
         let files = Files::new(folder, config, is_per_process);
-        Ok(Self { world, config, folder, stop, files, clocks, hosts, kept, written, between: None })
+        let log = OperationsLog::open(world, config.operations.as_deref())?.map_err(StreamError::OfRank)?;
+        Ok(Self {
+            world,
+            config,
+            folder,
+            stop,
+            files,
+            clocks,
+            live,
+            log,
+            phases: 0,
+            hosts,
+            kept,
+            written,
+            between: None,
+        })
     }
 
-    /// What to know of files of an earlier run.
+    /// What to know of files of an earlier run, and at the end of the log.
     pub(super) fn notices(&self) -> Vec<Notice> {
         let differs =
             |it: &&FromEarlier| it.plan.is_some() && it.record.differs(self.config, self.world.size());
@@ -107,7 +130,8 @@ impl<'a> Test<'a> {
                 it.record.shape()
             ),
         };
-        self.kept.as_ref().filter(differs).map(shape).into_iter().collect()
+        let log = self.log.as_ref().and_then(OperationsLog::notice);
+        self.kept.as_ref().filter(differs).map(shape).into_iter().chain(log).collect()
     }
 
     /// All iterations. Points are passed on at rank 0.
@@ -136,8 +160,8 @@ impl<'a> Test<'a> {
     ) -> Result<(), StreamError> {
         for phase in self.config.phases() {
             self.pause();
-            if *phase == StreamPhase::Read && self.config.drop_caches {
-                self.drop_caches(iteration);
+            if phase.reads() && self.config.drop_caches {
+                self.drop_caches(iteration, *phase);
             }
             if self.is_stopped()? {
                 return Ok(());
@@ -172,19 +196,21 @@ impl<'a> Test<'a> {
         };
         let plan = self.kept.as_ref().and_then(|kept| kept.plan.clone()).unwrap_or_else(own);
         let pieces = match phase {
-            StreamPhase::Write => vec![Piece { owner: rank, first: 0, count: self.config.transfer_count() }],
+            StreamPhase::Write | StreamPhase::Mixed => {
+                vec![Piece::new(rank, 0, self.config.transfer_count())]
+            }
             StreamPhase::Read => {
                 let share = owner(self.config, rank, &self.hosts, iteration);
-                pieces(&plan.written, self.world.size(), share)
+                shared(&whole(&plan.written), plan.written.len(), self.world.size(), share)
             }
         };
-        let iteration = self.number(iteration);
+        let (number, iteration) = (iteration, self.number(iteration));
         let name = match &self.kept {
             Some(kept) if !self.config.existing => kept.record.folder.clone(),
             _ => self.name(),
         };
         let pattern = self.config.verify.then_some((name, iteration));
-        Part { phase, iteration, plan, pieces, pattern }
+        Part { phase, iteration, number, plan, pieces, pattern }
     }
 
     /// One phase; the point at rank 0, none where it was stopped.
@@ -193,12 +219,18 @@ impl<'a> Test<'a> {
         let recorded = self.record(part.iteration, phase, None);
         self.between = self.between.take().or(recorded.err());
         let memory = part.pieces.iter().map(|_| Memory::new(self.config, phase)).collect();
+        // Besides the transfers each file is opened, flushed and closed.
+        let calls =
+            part.pieces.iter().map(|piece| piece.count.saturating_add(3)).fold(0, u64::saturating_add);
+        let mut records = self.log.as_ref().map(|log| log.records(calls));
+        let live = self.count(&part);
         let begun = self.clocks.begin(self.world)?;
-        let report = self.measured(&part, memory)?;
+        let report = self.measured(&part, memory, &mut records, live)?;
         let spans = self.clocks.end(self.world, &begun, Some(report.times))?;
+        let logged = self.write_log(&part, spans.as_ref(), records)?;
         let was_stopped = self.is_stopped()?;
         let reports = gather(self.world, &report)?;
-        let verdict = (self.world.rank() == 0).then(|| self.verdict(&part, &reports));
+        let verdict = (self.world.rank() == 0).then(|| self.verdict(&part, &reports, logged));
         let verdict = share(self.world, verdict.as_ref())?;
         self.written = verdict.written;
         if let Some(problem) = verdict.problem {
@@ -209,28 +241,62 @@ impl<'a> Test<'a> {
         Ok(point.filter(|_| !was_stopped))
     }
 
+    /// Where this rank counts its transfers for those who look on.
+    fn count(&mut self, part: &Part) -> Count<'a> {
+        self.phases += 1;
+        let all = match part.phase {
+            StreamPhase::Read => part.plan.written.iter().copied().fold(0, u64::saturating_add),
+            _ => self.config.transfer_count().saturating_mul(self.world.size() as u64),
+        };
+        let phase = || LivePhase {
+            name: part.phase.name().to_owned(),
+            iteration: part.number,
+            expected: all,
+            bytes_each: self.config.transfer.0,
+            stonewall: self.config.stonewall.map(|time| time.to_std()),
+        };
+        self.live.begin(self.world.rank(), self.phases, phase)
+    }
+
+    /// What the ranks did, into the log of operations.
+    fn write_log(
+        &mut self,
+        part: &Part,
+        spans: Option<&Spans>,
+        records: Option<Records>,
+    ) -> Result<Option<Failure>, RankError> {
+        if self.world.rank() == 0 {
+            self.live.end();
+        }
+        let (Some(log), Some(records)) = (&mut self.log, records) else { return Ok(None) };
+        let phase = LoggedPhase { name: part.phase.name(), iteration: part.number };
+        let files = &self.files;
+        let item = |record: &Record| Item {
+            file: files.shown(part.iteration, record.file as usize),
+            offset: record.operation.is_transfer().then_some(record.place),
+        };
+        Ok(log.write(self.world, spans, phase, &records, item)?.err())
+    }
+
     /// Of rank 0, for all.
-    fn verdict(&self, part: &Part, reports: &[Report]) -> Verdict {
+    fn verdict(&self, part: &Part, reports: &[Report], logged: Option<Failure>) -> Verdict {
         let written: Vec<u64> = match part.phase {
-            StreamPhase::Write => reports.iter().map(|report| report.count).collect(),
+            StreamPhase::Write | StreamPhase::Mixed => reports.iter().map(|report| report.count).collect(),
             StreamPhase::Read => self.written.clone(),
         };
         let recorded = self.record(part.iteration, part.phase, Some(&written));
-        Verdict { written, problem: first_problem(reports).or(recorded.err()) }
+        Verdict { written, problem: first_problem(reports).or(recorded.err()).or(logged) }
     }
 
     /// The record beside files that are to stay, before and behind their writing. Rank 0 has it.
     fn record(&self, iteration: u32, phase: StreamPhase, written: Option<&Vec<u64>>) -> Result<(), Failure> {
         let stays = self.config.keep || self.config.existing;
-        if phase == StreamPhase::Read || !stays || self.world.rank() != 0 {
+        if !phase.writes() || !stays || self.world.rank() != 0 {
             return Ok(());
         }
-        let mut kept = Kept::new(self.config, &self.name(), iteration, self.world.size());
-        kept.written = written.cloned();
-        kept.store(self.folder).map_err(|error| {
-            let path = self.folder.path.join(super::kept::RECORD);
-            Failure::of_file(&format!("write {}", path.display()), &error)
-        })
+        let mut record = Kept::new(self.config, &self.name(), iteration, self.world.size());
+        record.written = written.cloned();
+        kept::store(&record, self.folder)
     }
 
     /// Name of the folder: the seed of the pattern.
@@ -240,7 +306,7 @@ impl<'a> Test<'a> {
 
     /// Number in the names of an iteration's files: of an earlier run there is one set, which every iteration uses.
     fn number(&self, iteration: u32) -> u32 {
-        let is_earlier = self.config.existing || !self.config.phases().contains(&StreamPhase::Write);
+        let is_earlier = self.config.existing || !self.config.phases().iter().any(|phase| phase.writes());
         match &self.kept {
             Some(kept) => kept.record.iteration,
             None if is_earlier => 0,
@@ -249,8 +315,8 @@ impl<'a> Test<'a> {
     }
 
     /// Files that this rank wrote and will read: flushed, and their pages dropped on this host.
-    fn drop_caches(&mut self, iteration: u32) {
-        let part = self.part(iteration, StreamPhase::Read);
+    fn drop_caches(&mut self, iteration: u32, phase: StreamPhase) {
+        let part = self.part(iteration, phase);
         for owner in part.pieces.iter().map(|piece| piece.owner).chain([self.world.rank()]) {
             self.files.drop_caches(part.iteration, owner);
         }
@@ -271,16 +337,21 @@ fn from_earlier(
     config: &StreamConfig,
     folder: &Folder,
 ) -> Result<Option<FromEarlier>, StreamError> {
-    if config.phases().contains(&StreamPhase::Write) && !config.existing {
+    if config.phases().iter().any(|phase| phase.writes()) && !config.existing {
         return Ok(None);
     }
+    let size = world.size();
     let read = || {
-        let record = match Kept::load(folder)? {
+        let record = match kept::load::<Kept>(folder)? {
             Some(record) => record,
             None if config.existing => return Err(not_kept(folder)),
             None => return Ok(None),
         };
         let files = Files::new(folder, config, record.file_per_process);
+        if config.mix_reads.is_some() {
+            let name = folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
+            record.check_mix(config, size, &name.unwrap_or_default(), &files)?;
+        }
         let plan = if config.existing { None } else { Some(record.plan(config, &files)?) };
         Ok(Some(FromEarlier { record, plan }))
     };

@@ -33,6 +33,11 @@ impl<'a> Files<'a> {
         self.folder.path.join(self.name(iteration, owner))
     }
 
+    /// From the directory of the measurement.
+    pub(super) fn shown(&self, iteration: u32, owner: usize) -> String {
+        format!("{}/{}", self.folder.name, self.name(iteration, owner))
+    }
+
     fn name(&self, iteration: u32, owner: usize) -> String {
         match (self.is_per_process, iteration) {
             (false, 0) => FILE.to_owned(),
@@ -44,12 +49,10 @@ impl<'a> Files<'a> {
     /// Opens the file that a rank writes, or that has the part that it reads.
     pub(super) fn open(&mut self, iteration: u32, owner: usize, phase: StreamPhase) -> io::Result<File> {
         let name = self.name(iteration, owner);
-        let is_made = phase == StreamPhase::Write && !self.config.existing;
-        let mut flags = match (phase, self.config.backend) {
-            // A shared mapping for reading is one for writing, too.
-            (StreamPhase::Write, _) | (StreamPhase::Read, StreamBackend::Mmap) => OFlags::RDWR,
-            (StreamPhase::Read, _) => OFlags::RDONLY,
-        };
+        let is_made = phase.writes() && !self.config.existing;
+        // A shared mapping for reading is one for writing, too.
+        let is_writable = phase.writes() || self.config.backend == StreamBackend::Mmap;
+        let mut flags = if is_writable { OFlags::RDWR } else { OFlags::RDONLY };
         if is_made {
             flags |= OFlags::CREATE;
         }

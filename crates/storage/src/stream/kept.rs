@@ -1,34 +1,18 @@
-//! The record beside files that are kept: what another run needs to read them, with other ranks, on other hosts, after
-//! any end of the run that wrote them. It is there before the first byte is written, and has the counts of each rank
-//! as soon as they are known.
-
-use std::io::{self, Write as _};
+//! The shape of kept files, and where what was written is in them. Its record has the counts of each rank as soon as they
+//! are known.
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
     storage::StreamConfig,
 };
-use clearstream_sys::document;
-use rustix::fs::{OFlags, renameat};
 use serde::{Deserialize, Serialize};
 
 use super::{files::Files, layout::Layout};
-use crate::{data::mixed, folder::Folder};
-
-/// Its name in the folder.
-pub(crate) const RECORD: &str = "clearstream-kept.json";
-/// While it is written.
-const NEW: &str = "clearstream-kept.json.new";
-const FORMAT: &str = "clearstream.storage-kept";
-const VERSION: u32 = 1;
-/// A record of 100 000 ranks has two megabytes.
-const BYTES_MAX: u64 = 64 << 20;
+use crate::{data::mixed, kept::Shape};
 
 /// Shape of kept files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
-    format: String,
-    version: u32,
     /// Name of the folder when they were written: a part of the pattern of `--verify`.
     pub(super) folder: String,
     /// The iteration whose files remain.
@@ -66,12 +50,24 @@ impl Plan {
     }
 }
 
+impl Shape for Kept {
+    const FORMAT: &'static str = "clearstream.storage-kept";
+    const WHAT: &'static str = "kept files";
+    const HINT: &'static str = "remove it to read the files by the options";
+
+    fn is_sound(&self) -> bool {
+        self.transfer > 0
+            && self.block.is_multiple_of(self.transfer)
+            && self.ranks > 0
+            && self.written.as_ref().is_none_or(|written| written.len() == self.ranks)
+            && self.count().checked_mul(self.transfer).is_some()
+    }
+}
+
 impl Kept {
     /// Of a run that writes.
     pub(super) fn new(config: &StreamConfig, folder: &str, iteration: u32, ranks: usize) -> Self {
         Self {
-            format: FORMAT.to_owned(),
-            version: VERSION,
             folder: folder.to_owned(),
             iteration,
             transfer: config.transfer.0,
@@ -84,46 +80,6 @@ impl Kept {
             verify: config.verify,
             written: None,
         }
-    }
-
-    /// Writes it.
-    pub(super) fn store(&self, folder: &Folder) -> io::Result<()> {
-        let bytes = clearstream_schema::json::to_vec(self)?;
-        let mut file = folder.open(NEW, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
-        file.write_all(&bytes)?;
-        clearstream_sys::file::close(file)?;
-        Ok(renameat(&folder.own, NEW, &folder.own, RECORD)?)
-    }
-
-    /// Reads it; nothing where there is none, as in a folder of other programs.
-    pub(super) fn load(folder: &Folder) -> Result<Option<Self>, Failure> {
-        let path = folder.path.join(RECORD);
-        let file = match folder.open(RECORD, OFlags::RDONLY) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Failure::of_file(&format!("open {}", path.display()), &error)),
-        };
-        let mut bytes = Vec::new();
-        document::append(&file, &mut bytes, BYTES_MAX)
-            .map_err(|error| Failure::of_file(&format!("read {}", path.display()), &error))?;
-        let found: Result<Self, _> = clearstream_schema::json::from_slice(&bytes);
-        match found {
-            Ok(found) if found.format == FORMAT && found.version == VERSION && found.is_sound() => {
-                Ok(Some(found))
-            }
-            _ => Err(invalid(format!(
-                "{} is no record of kept files that this version reads: remove it to read the files by the options",
-                path.display()
-            ))),
-        }
-    }
-
-    fn is_sound(&self) -> bool {
-        self.transfer > 0
-            && self.block.is_multiple_of(self.transfer)
-            && self.ranks > 0
-            && self.written.as_ref().is_none_or(|written| written.len() == self.ranks)
-            && self.count().checked_mul(self.transfer).is_some()
     }
 
     /// Transfers of a rank that was not ended early.
@@ -177,6 +133,36 @@ impl Kept {
         let layout = Layout::new(&own, self.ranks, seed(config.seed, self.iteration));
         let written = bytes.iter().map(|bytes| bytes / transfer).collect();
         Ok(Plan { layout, written, is_as_written: false })
+    }
+
+    /// Whether every transfer of these options finds something to read: the files are whole and of this shape, and with
+    /// `--verify` what is written over them is what is in them.
+    pub(super) fn check_mix(
+        &self,
+        config: &StreamConfig,
+        ranks: usize,
+        folder: &str,
+        files: &Files<'_>,
+    ) -> Result<(), Failure> {
+        let written = match &self.written {
+            Some(written) => written.clone(),
+            None => self.found(files)?,
+        };
+        if self.differs(config, ranks) || written.iter().any(|count| *count < self.count()) {
+            let part = if self.differs(config, ranks) { "of another shape" } else { "written in part" };
+            return Err(invalid(format!(
+                "mix-reads reads what is there, and these files are {part} ({}): write them whole, with the same options \
+                 and without mix-reads, first",
+                self.shape()
+            )));
+        }
+        if config.verify && !(self.verify && self.folder == folder) {
+            return Err(invalid(
+                "these files have another pattern than this run writes: leave --verify out, or write them with it first"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// What there is of files whose writer could not say how much it wrote: as far as each goes.

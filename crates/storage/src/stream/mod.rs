@@ -10,6 +10,8 @@ mod engine;
 mod files;
 mod kept;
 mod layout;
+mod memory;
+mod mix;
 mod pattern;
 mod phase;
 mod point;
@@ -41,12 +43,15 @@ use crate::{
     folder::{STREAM_PREFIX, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
+    live::{Live, OnLive},
     mount::Mount,
+    test_folder::{TestFolder, failed_with, with_remains},
 };
 use check::check;
 use engine::Test;
-use prepared::TestFolder;
+pub(crate) use memory::need;
 pub(crate) use prepared::{Prepared, of_ranks};
+
 pub use workload::StorageStream;
 
 /// Runs a test at an agent. When `stop` is set or `timeout` is over, the points are those until then.
@@ -59,17 +64,19 @@ pub fn run(
     timeout: Duration,
     stop: &AtomicBool,
     on_point: &mut dyn FnMut(&StreamPoint),
+    on_live: OnLive<'_>,
 ) -> Result<Ran<StreamSummary>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let folder = folder_name(config);
     let mut points = Vec::new();
     let benchmark = Benchmark::Stream { folder: folder.clone(), config: config.clone() };
-    let driven = drive(agent, benchmark, timeout, stop, &mut |measured| {
+    let mut on_measured = |measured| {
         if let Measured::Stream(point) = measured {
             on_point(&point);
             points.push(*point);
         }
-    });
+    };
+    let driven = drive(agent, benchmark, timeout, stop, &mut on_measured, on_live);
     let Driven { started, is_finished, ended, error } = driven.map_err(|error| match error {
         // Nothing was written.
         StorageError::Peer(PeerError::Refused { .. }) => error,
@@ -95,11 +102,12 @@ pub fn run_job(
     timeout: Duration,
     stop: &AtomicBool,
     on_point: &mut dyn FnMut(&StreamPoint),
+    on_live: OnLive<'_>,
 ) -> Result<Ran<StreamSummary>, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let options = JobOptions {
         verb: "stream",
-        directory: &config.directory,
+        directories: vec![&config.directory],
         hosts: config.hosts.as_deref().unwrap_or_default(),
         tasks: config.tasks,
         mpirun: config.mpirun.as_deref(),
@@ -111,10 +119,11 @@ pub fn run_job(
         true => StreamConfig { name: Some(folder.clone()), ..config.clone() },
         false => config.clone(),
     };
-    let found = job::run(place, &options, &of_ranks, timeout, stop, &mut |point: StreamPoint| {
+    let mut on_points = |point: StreamPoint| {
         on_point(&point);
         points.push(point);
-    });
+    };
+    let found = job::run(place, &options, &of_ranks, timeout, stop, &mut on_points, on_live);
     let (found, error) = match found {
         Ok(found) => (found, None),
         // What a rank reports has it, where there are files.
@@ -132,12 +141,7 @@ pub fn run_job(
     let of_result = found.as_ref().and_then(|found| found.failure.clone()).map(StorageError::Failed);
     Ran::of(points.is_empty(), error.or(of_result), |failure| {
         let stopped = || {
-            let started = StorageStarted {
-                mount: Mount::unknown(),
-                memory_bytes: 0,
-                hosts: Vec::new(),
-                left_over: None,
-            };
+            let started = StorageStarted::of(Mount::unknown(), Vec::new());
             summary(config, &started, points, false, Vec::new())
         };
         StreamSummary { requested: config.clone(), failure, ..found.unwrap_or_else(stopped) }
@@ -154,16 +158,17 @@ pub fn run_rank(
     config: &StreamConfig,
     stop: &AtomicBool,
     guard: &mut Guard,
+    live: &Live,
     on_point: &mut dyn FnMut(&StreamPoint),
 ) -> Result<Option<Ran<StreamSummary>>, StorageError> {
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
     let config = StreamConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
-    let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
+    let left_over = (world.rank() == 0).then(|| clear_left_over([&config.directory])).flatten();
     let folder = prepared::enter_together(world, &config)?;
     folder.watch(Some(guard));
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let mut found = ranks_part(world, &config, &folder, stop, on_point);
+    let mut found = ranks_part(world, &config, &folder, (stop, live), on_point);
     if let Ok(Some(ran)) = &mut found {
         ran.found.notices.extend(left_over);
         ran.error =
@@ -178,35 +183,42 @@ fn ranks_part(
     world: &mut dyn World,
     config: &StreamConfig,
     folder: &TestFolder,
-    stop: &AtomicBool,
+    (stop, live): (&AtomicBool, &Live),
     on_point: &mut dyn FnMut(&StreamPoint),
 ) -> Result<Option<Ran<StreamSummary>>, StorageError> {
     let mut points = Vec::new();
-    let mut test = Test::new(world, config, &folder.folder, stop).map_err(StorageError::from)?;
-    let (hosts, mut notices) = (test.hosts.clone(), test.notices());
+    let is_first = world.rank() == 0;
+    let mut test = match Test::new(world, config, &folder.folder, stop, live) {
+        Ok(test) => test,
+        Err(error) => {
+            // The folder is empty.
+            let left = if is_first { folder.leave() } else { Ok(()) };
+            return Err(match StorageError::from(error) {
+                StorageError::Failed(failure) => StorageError::Failed(failed_with(failure, left)),
+                error => error,
+            });
+        }
+    };
     let result = test.run(&mut |point| {
         on_point(&point);
         points.push(point);
     });
+    let (hosts, mut notices) = (test.hosts.clone(), test.notices());
     if world.rank() != 0 {
         return result.map(|()| None).map_err(StorageError::from);
     }
     let error = match (result.map_err(StorageError::from), folder.leave()) {
         (Ok(()), left) => {
-            let (failure, others) = prepared::with_remains(None, left);
+            let (failure, others) = with_remains(None, left);
             notices.extend(others.map(remains));
             failure.map(StorageError::Failed)
         }
-        (Err(StorageError::Failed(failure)), left) => {
-            prepared::with_remains(Some(failure), left).0.map(StorageError::Failed)
-        }
+        (Err(StorageError::Failed(failure)), left) => Some(StorageError::Failed(failed_with(failure, left))),
         (Err(error), _) => Some(error),
     };
     let started = StorageStarted {
-        mount: Mount::of(Path::new(&config.directory)),
         memory_bytes: memory(),
-        hosts,
-        left_over: None,
+        ..StorageStarted::of(Mount::of(Path::new(&config.directory)), hosts)
     };
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
     let kept_folder = name.filter(|_| config.keep);
@@ -219,13 +231,7 @@ fn ranks_part(
 
 /// A failure of a test, with where its files are when they were to be kept.
 fn with_kept(error: StorageError, config: &StreamConfig, folder: &str) -> StorageError {
-    match error {
-        StorageError::Failed(_) | StorageError::Peer(_) | StorageError::Ranks(_) if config.keep => {
-            let folder = Path::new(&config.directory).join(folder).display().to_string();
-            StorageError::Kept { error: Box::new(error), folder }
-        }
-        error => error,
-    }
+    error.with_kept(&config.directory, config.keep.then_some(folder))
 }
 
 fn summary(
@@ -261,9 +267,10 @@ fn folder_name(config: &StreamConfig) -> String {
 fn notices(config: &StreamConfig, started: &StorageStarted, points: &[StreamPoint]) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut add = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
-    let is_read = points.iter().any(|point| point.phase == StreamPhase::Read);
-    let reads_own =
-        (0..config.iterations).any(|iteration| share::reads_own_host(config, &started.hosts, iteration));
+    let is_mixed = points.iter().any(|point| point.phase == StreamPhase::Mixed);
+    let is_read = points.iter().any(|point| point.phase.reads());
+    let reads_own = is_mixed
+        || (0..config.iterations).any(|iteration| share::reads_own_host(config, &started.hosts, iteration));
     let avoids_nothing = is_read && reads_own && config.reorder != StreamReorder::None;
     if avoids_nothing {
         add(
@@ -301,7 +308,7 @@ fn notices(config: &StreamConfig, started: &StorageStarted, points: &[StreamPoin
                 .to_owned(),
         );
     }
-    let is_written = points.iter().any(|point| point.phase == StreamPhase::Write);
+    let is_written = points.iter().any(|point| point.phase.writes());
     if is_written && !config.fsync && !config.fsync_per_write && !config.direct && !is_memory {
         add(
             "write-may-be-cached",

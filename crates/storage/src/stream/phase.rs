@@ -13,13 +13,18 @@ use serde::{Deserialize, Serialize};
 use super::{
     engine::Test,
     kept::Plan,
+    memory::Memory,
+    mix::Mix,
     pattern::Pattern,
-    share::Piece,
-    transfer::{Memory, Task, TransferError, Transfers},
+    transfer::{Task, Times as TransferTimes, TransferError, Transfers},
 };
 use crate::{
     clock::{self, Times},
-    latency::{Latency, LatencyCounts},
+    data::mixed,
+    kept::Piece,
+    latency::LatencyCounts,
+    live::Count,
+    operations_log::{Operation, Record, Records},
 };
 
 /// What a rank reports of a phase, to rank 0.
@@ -34,7 +39,10 @@ pub(super) struct Report {
     pub(super) times: Times,
     /// Transfers when the stonewall's time was over, and the time since the begin.
     pub(super) at_wall: Option<(u64, u64)>,
+    /// Of a mix: of the transfers that write.
     pub(super) latency: LatencyCounts,
+    /// Of a mix: of those that read.
+    pub(super) mixed_reads: Option<LatencyCounts>,
     pub(super) problem: Option<Failure>,
 }
 
@@ -43,18 +51,32 @@ pub(super) struct Part {
     pub(super) phase: StreamPhase,
     /// Number in the names of the files.
     pub(super) iteration: u32,
+    /// Number of the repetition.
+    pub(super) number: u32,
     pub(super) plan: Plan,
     pub(super) pieces: Vec<Piece>,
     /// Name of the folder and iteration, of which the pattern is.
     pub(super) pattern: Option<(String, u32)>,
 }
 
-/// Times of the steps of a part, over its files.
-#[derive(Default)]
-struct Steps {
+/// What is measured of a part, over its files.
+struct Meters<'m> {
     open: Duration,
     transfer: Duration,
     close: Duration,
+    times: TransferTimes,
+    log: &'m mut Option<Records>,
+    live: Count<'m>,
+}
+
+impl Meters<'_> {
+    /// A call on a whole file.
+    fn log(&mut self, operation: Operation, owner: usize, begin: Instant, end: Instant) {
+        if let Some(log) = self.log {
+            let file = u32::try_from(owner).unwrap_or(u32::MAX);
+            log.add(Record { begin, end, place: 0, file, bytes: 0, operation });
+        }
+    }
 }
 
 impl Test<'_> {
@@ -63,28 +85,35 @@ impl Test<'_> {
         &mut self,
         part: &Part,
         memory: Vec<io::Result<Memory>>,
+        log: &mut Option<Records>,
+        live: Count<'_>,
     ) -> Result<Report, RankError> {
         let mut report = Report { host: self.world.host().to_owned(), ..Report::default() };
-        let (mut steps, mut latency) = (Steps::default(), Latency::default());
+        let none = Duration::ZERO;
+        let times = TransferTimes::new(part.phase);
+        let mut meters = Meters { open: none, transfer: none, close: none, times, log, live };
         let mut memory = memory.into_iter();
+        meters.log.iter_mut().for_each(Records::begin);
         let (begin, begun) = (clock::now(), Instant::now());
-        let none = [Piece { owner: self.world.rank(), first: 0, count: 0 }];
+        let none = [Piece::new(self.world.rank(), 0, 0)];
         let pieces = if part.pieces.is_empty() { &none[..] } else { &part.pieces };
         for (number, piece) in pieces.iter().enumerate() {
             let is_idle = part.pieces.is_empty() || report.problem.is_some();
             let ends = (number == 0, number + 1 == pieces.len());
             let one = memory.next().unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()));
             let file = OneFile { part, piece: *piece, is_idle, ends, begun };
-            self.one_file(&file, one, &mut steps, &mut latency, &mut report)?;
+            self.one_file(&file, one, &mut meters, &mut report)?;
         }
         report.times = Times { begin, end: clock::now() };
+        meters.log.iter_mut().for_each(Records::end);
         // Nothing of this is in the times. A folder that is out of reach was measured by its descriptor alone.
         report.problem =
             self.between.take().or(report.problem).or_else(|| self.folder.missing().map(of_files));
-        report.open_ns = nanoseconds(steps.open);
-        report.transfer_ns = nanoseconds(steps.transfer);
-        report.close_ns = nanoseconds(steps.close);
-        report.latency = latency.counts();
+        report.open_ns = nanoseconds(meters.open);
+        report.transfer_ns = nanoseconds(meters.transfer);
+        report.close_ns = nanoseconds(meters.close);
+        report.latency = meters.times.all.counts();
+        report.mixed_reads = meters.times.mixed_reads.map(|reads| reads.counts());
         Ok(report)
     }
 
@@ -92,8 +121,7 @@ impl Test<'_> {
         &mut self,
         file: &OneFile<'_>,
         memory: io::Result<Memory>,
-        steps: &mut Steps,
-        latency: &mut Latency,
+        meters: &mut Meters<'_>,
         report: &mut Report,
     ) -> Result<(), RankError> {
         let OneFile { part, piece, is_idle, ends: (is_first, is_last), begun } = *file;
@@ -114,7 +142,11 @@ impl Test<'_> {
                 }))
             }
         };
-        steps.open += before.elapsed();
+        let now = Instant::now();
+        meters.open += now - before;
+        if opened.is_some() {
+            meters.log(Operation::Open, piece.owner, before, now);
+        }
         self.optional_barrier(is_first)?;
         let before = Instant::now();
         let pattern = part.pattern.as_ref();
@@ -125,8 +157,11 @@ impl Test<'_> {
             piece,
             order_of: part.plan.of(piece.owner),
             pattern: pattern.map(|(name, iteration)| Pattern::new(name, *iteration, piece.owner)),
+            mix: self.mix(part, piece.owner),
             stop: self.stop,
             deadline: self.config.stonewall.map(|time| before + time.to_std()),
+            live: meters.live,
+            before: report.count,
         };
         let mut transfers = opened.map(|opened| {
             let file = opened?;
@@ -134,21 +169,27 @@ impl Test<'_> {
                 .and_then(|memory| Transfers::new(file, memory, task))
                 .map_err(|error| self.cannot_prepare(&path, &error))
         });
-        let mut problem = self.transfer(&mut transfers, (part, piece, begun), &path, report)?;
-        let flushes = part.phase == StreamPhase::Write && self.config.fsync;
+        let mut problem = self.transfer(&mut transfers, (part, piece, begun), &path, meters.log, report)?;
+        let flushes = part.phase.writes() && self.config.fsync;
         if let (Some(Ok(transfers)), true) = (&transfers, flushes) {
+            let begin = Instant::now();
             problem = problem.or(transfers.file().sync_all().map_err(fail("flush")).err());
+            meters.log(Operation::Flush, piece.owner, begin, Instant::now());
         }
-        steps.transfer += before.elapsed();
+        meters.transfer += before.elapsed();
         self.optional_barrier(is_last)?;
         let before = Instant::now();
         let closed = transfers.map(|transfers| transfers.map(Transfers::close));
-        steps.close += before.elapsed();
+        let now = Instant::now();
+        meters.close += now - before;
+        if let Some(Ok(_)) = &closed {
+            meters.log(Operation::Close, piece.owner, before, now);
+        }
         match closed {
             Some(Ok((transfers, result))) => {
                 report.count += transfers.count;
                 report.bytes += transfers.bytes;
-                latency.merge(transfers.latency());
+                meters.times.merge(transfers.times());
                 problem = problem.or(result.map_err(fail("close")).err());
             }
             Some(Err(error)) => problem = Some(error),
@@ -164,12 +205,13 @@ impl Test<'_> {
         transfers: &mut Option<Result<Transfers<'_>, Failure>>,
         (part, piece, begun): (&Part, Piece, Instant),
         path: &Path,
+        log: &mut Option<Records>,
         report: &mut Report,
     ) -> Result<Option<Failure>, RankError> {
         let is_own = self.kept.is_none();
         let mut run = |limit, use_deadline| {
             let Some(Ok(transfers)) = transfers else { return (0, None) };
-            let problem = transfers.run(limit, use_deadline).err();
+            let problem = transfers.run(limit, use_deadline, log).err();
             let problem = problem.map(|error| of_transfer(&error, path, transfers.file(), is_own));
             (transfers.count(), problem)
         };
@@ -185,6 +227,12 @@ impl Test<'_> {
             return Ok(problem);
         }
         Ok(run(most.min(piece.count), false).1)
+    }
+
+    /// Which transfers of a rank read, in a phase that mixes them.
+    fn mix(&self, part: &Part, owner: usize) -> Option<Mix> {
+        let percent = self.config.mix_reads.filter(|_| part.phase == StreamPhase::Mixed)?;
+        Some(Mix::new(percent, mixed(self.config.seed ^ (u64::from(part.number) << 32) ^ owner as u64)))
     }
 
     fn optional_barrier(&mut self, is_here: bool) -> Result<(), RankError> {

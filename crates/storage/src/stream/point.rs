@@ -1,6 +1,8 @@
 //! The figures of a phase, of what its ranks report.
 
-use clearstream_schema::storage::{RankSpan, StreamPhase, StreamPoint, StreamRank, StreamStonewall};
+use clearstream_schema::storage::{
+    RankSpan, StorageLatency, StreamMix, StreamPhase, StreamPoint, StreamRank, StreamShare, StreamStonewall,
+};
 
 use super::phase::Report;
 use crate::{clock::Spans, latency::Latency};
@@ -16,7 +18,17 @@ pub(super) fn point(
         reports.iter().fold((0, 0), |(bytes, count), report| (bytes + report.bytes, count + report.count));
     let total_ns = spans.total_ns.max(1);
     let seconds = total_ns as f64 / 1e9;
-    let latency = Latency::of(reports.iter().map(|report| &report.latency));
+    let writes = || reports.iter().map(|report| &report.latency);
+    let reads = || reports.iter().filter_map(|report| report.mixed_reads.as_ref());
+    let latency = Latency::of(writes().chain(reads()));
+    let share = |latency: Option<StorageLatency>| {
+        let count = latency.map_or(0, |latency| latency.sample_count);
+        let bytes = count * transfer;
+        let (bandwidth_bps, operations_per_second) = (bytes as f64 * 8.0 / seconds, count as f64 / seconds);
+        StreamShare { bytes, operation_count: count, bandwidth_bps, operations_per_second, latency }
+    };
+    let mix = (phase == StreamPhase::Mixed)
+        .then(|| StreamMix { read: share(Latency::of(reads())), write: share(Latency::of(writes())) });
     let stonewall = stonewall(&reports, &spans.ranks, transfer);
     let rank = |(report, span): (Report, RankSpan)| StreamRank {
         host: report.host,
@@ -37,6 +49,7 @@ pub(super) fn point(
         bandwidth_bps: bytes as f64 * 8.0 / seconds,
         operations_per_second: count as f64 / seconds,
         latency,
+        mix,
         ranks: reports.into_iter().zip(spans.ranks).map(rank).collect(),
     }
 }

@@ -1,43 +1,9 @@
-//! Which rank reads what: in the same run, and in a later one that may have more ranks than wrote, or fewer.
+//! Which share of what was written a rank reads.
 
 use clearstream_schema::storage::{StreamConfig, StreamReorder};
 
 use super::layout::permuted;
 use crate::data::mixed;
-
-/// Transfers that one rank wrote, in the order in which it did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
-    /// Rank that wrote them.
-    pub(super) owner: usize,
-    /// Number of the first one.
-    pub(super) first: u64,
-    pub(super) count: u64,
-}
-
-/// Pieces of one share of `shares`: what one rank wrote when as many read, else an equal part of all that was
-/// written, each transfer in one share.
-pub(super) fn pieces(written: &[u64], shares: usize, share: usize) -> Vec<Piece> {
-    if shares == written.len() {
-        let count = written.get(share).copied().unwrap_or(0);
-        return vec![Piece { owner: share, first: 0, count }];
-    }
-    let all: u128 = written.iter().map(|count| u128::from(*count)).sum();
-    let bound = |share: usize| all * share as u128 / shares.max(1) as u128;
-    let (from, to) = (bound(share), bound(share + 1));
-    let mut before = 0_u128;
-    let mut found = Vec::new();
-    for (owner, count) in written.iter().enumerate() {
-        let behind = before + u128::from(*count);
-        let (first, last) = (from.max(before), to.min(behind));
-        if first < last {
-            let part = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
-            found.push(Piece { owner, first: part(first - before), count: part(last - first) });
-        }
-        before = behind;
-    }
-    found
-}
 
 /// The share that a rank reads.
 pub(super) fn owner(config: &StreamConfig, rank: usize, hosts: &[String], iteration: u32) -> usize {
@@ -65,28 +31,6 @@ pub(super) fn reads_own_host(config: &StreamConfig, hosts: &[String], iteration:
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_transfer_is_read_once_by_any_number_of_ranks() {
-        for written in [vec![5, 5, 5], vec![7, 0, 2, 11], vec![1], vec![0, 0]] {
-            for shares in 1..9 {
-                let mut found: Vec<(usize, u64)> = Vec::new();
-                for share in 0..shares {
-                    for piece in pieces(&written, shares, share) {
-                        found.extend(
-                            (piece.first..piece.first + piece.count).map(|index| (piece.owner, index)),
-                        );
-                    }
-                }
-                let expected: Vec<(usize, u64)> = written
-                    .iter()
-                    .enumerate()
-                    .flat_map(|(owner, count)| (0..*count).map(move |index| (owner, index)))
-                    .collect();
-                assert_eq!(found, expected, "{written:?} by {shares}");
-            }
-        }
-    }
 
     #[test]
     fn constant_reorder_reads_from_the_next_host_and_random_from_everybody_once() {

@@ -18,16 +18,17 @@ use quanta::Instant;
 
 use super::{
     layout::Layout,
+    memory::Memory,
+    mix::Mix,
     pattern::{Difference, Pattern},
-    share::Piece,
 };
 use crate::{
     data::{self, Source},
+    kept::Piece,
     latency::Latency,
+    live::Count,
+    operations_log::{Operation, Record, Records},
 };
-
-/// Most buffers of a ring (`queue-depth` has the same bound).
-const BUFFERS_MAX: usize = 4096;
 
 /// What a rank does in a phase.
 pub(super) struct Task<'a> {
@@ -38,8 +39,13 @@ pub(super) struct Task<'a> {
     /// Number of transfers that a random order is of.
     pub(super) order_of: u64,
     pub(super) pattern: Option<Pattern>,
+    /// Which transfers read, where some of them write.
+    pub(super) mix: Option<Mix>,
     pub(super) stop: &'a AtomicBool,
     pub(super) deadline: Option<Instant>,
+    pub(super) live: Count<'a>,
+    /// Transfers of files before this one.
+    pub(super) before: u64,
 }
 
 /// Why transfers ended before their end.
@@ -49,43 +55,33 @@ pub(super) enum TransferError {
     Damaged(Difference),
 }
 
-/// Memory of a rank's transfers. Making it costs as much as some transfers from a page cache: it is there before
-/// the clock runs.
-pub(super) struct Memory {
-    buffers: Vec<Buffer>,
-    /// What is written, but for a pattern that is to be checked.
-    source: Option<Source>,
-    times: Latency,
+/// Time of the transfers, by direction where they are mixed.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    pub(super) all: Latency,
+    /// Of those that read.
+    pub(super) mixed_reads: Option<Latency>,
 }
 
-impl Memory {
-    pub(super) fn new(config: &StreamConfig, phase: StreamPhase) -> io::Result<Self> {
-        let bytes = usize::try_from(config.transfer.0).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let is_free = phase == StreamPhase::Write && !config.verify;
-        let ranks = usize::try_from(config.rank_count()).unwrap_or(usize::MAX);
-        let count = match config.backend {
-            // As many as a pool has pieces, used in turn: a compressor does not see one again.
-            StreamBackend::IoUring if is_free => {
-                let pieces = data::pool_bytes(ranks).div_ceil(bytes).min(BUFFERS_MAX);
-                pieces.max(config.queue_depth as usize)
-            }
-            StreamBackend::IoUring => config.queue_depth as usize,
-            StreamBackend::Posix | StreamBackend::Mmap => 1,
-        };
-        let mut buffers = (0..count).map(|_| Buffer::new(bytes, None)).collect::<io::Result<Vec<_>>>()?;
-        let source = match config.backend {
-            _ if !is_free => None,
-            StreamBackend::IoUring => {
-                buffers.iter_mut().for_each(|buffer| data::fill(config.data, rand::random(), buffer));
-                None
-            }
-            StreamBackend::Posix | StreamBackend::Mmap => Some(Source::new(config.data, bytes, ranks)?),
-        };
-        Ok(Self { buffers, source, times: Latency::default() })
+impl Times {
+    pub(super) fn new(phase: StreamPhase) -> Self {
+        let mixed_reads = (phase == StreamPhase::Mixed).then(Latency::default);
+        Self { all: Latency::default(), mixed_reads }
     }
 
-    fn one(&mut self) -> io::Result<Buffer> {
-        Ok(self.buffers.pop().ok_or(io::ErrorKind::OutOfMemory)?)
+    /// `all` has those that write, where there is a mix.
+    fn add(&mut self, time: std::time::Duration, is_read: bool) {
+        match &mut self.mixed_reads {
+            Some(reads) if is_read => reads.add(time),
+            _ => self.all.add(time),
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.all.merge(&other.all);
+        if let (Some(own), Some(other)) = (&mut self.mixed_reads, &other.mixed_reads) {
+            own.merge(other);
+        }
     }
 }
 
@@ -94,7 +90,7 @@ pub(super) struct Transfers<'a> {
     task: Task<'a>,
     access: Access,
     source: Option<Source>,
-    times: Latency,
+    times: Times,
     count: u64,
 }
 
@@ -102,14 +98,14 @@ pub(super) struct Transfers<'a> {
 pub(super) struct Closed {
     pub(super) count: u64,
     pub(super) bytes: u64,
-    times: Latency,
+    times: Times,
     /// Freed with it, when the clock has stopped.
     _memory: (Vec<Buffer>, Option<Source>),
 }
 
 impl Closed {
     /// Latency of the transfers.
-    pub(super) fn latency(&self) -> &Latency {
+    pub(super) fn times(&self) -> &Times {
         &self.times
     }
 }
@@ -118,7 +114,15 @@ impl Closed {
 enum Access {
     Posix { file: File, buffer: Buffer },
     Mmap { file: File, buffer: Buffer, window: Option<(u64, SharedFileMap)> },
-    Uring { file: File, ring: Box<UringFile>, begun: Vec<(Instant, u64)> },
+    Uring { file: File, ring: Box<UringFile>, begun: Vec<Begun> },
+}
+
+/// A transfer of a ring.
+#[derive(Clone, Copy)]
+struct Begun {
+    at: Instant,
+    offset: u64,
+    is_read: bool,
 }
 
 impl<'a> Transfers<'a> {
@@ -126,13 +130,14 @@ impl<'a> Transfers<'a> {
         let access = match task.config.backend {
             StreamBackend::Posix => Access::Posix { file, buffer: memory.one()? },
             StreamBackend::Mmap => {
-                if task.phase == StreamPhase::Write {
+                if task.phase.writes() {
                     reserve(&file, task.layout.file_bytes())?;
                 }
                 Access::Mmap { file, buffer: memory.one()?, window: None }
             }
             StreamBackend::IoUring => {
-                let begun = vec![(Instant::now(), 0); memory.buffers.len()];
+                let none = Begun { at: Instant::now(), offset: 0, is_read: false };
+                let begun = vec![none; memory.buffers.len()];
                 let ring = Box::new(UringFile::new(file.try_clone()?.into(), memory.buffers)?);
                 Access::Uring { file, ring, begun }
             }
@@ -172,10 +177,15 @@ impl<'a> Transfers<'a> {
     }
 
     /// Goes on until so many transfers are done, the deadline has passed or it is stopped.
-    pub(super) fn run(&mut self, limit: u64, use_deadline: bool) -> Result<(), TransferError> {
+    pub(super) fn run(
+        &mut self,
+        limit: u64,
+        use_deadline: bool,
+        log: &mut Option<Records>,
+    ) -> Result<(), TransferError> {
         let deadline = self.task.deadline.filter(|_| use_deadline);
         if matches!(self.access, Access::Uring { .. }) {
-            return self.run_ring(limit, deadline);
+            return self.run_ring(limit, deadline, log);
         }
         let mut now = Instant::now();
         while self.count < limit && !self.is_over(now, deadline) {
@@ -183,11 +193,17 @@ impl<'a> Transfers<'a> {
                 source.renew();
                 now = Instant::now();
             }
-            self.one()?;
+            let is_read = self.task.is_read(self.count);
+            self.one(is_read)?;
             let end = Instant::now();
-            self.times.add(end - now);
+            self.times.add(end - now, is_read);
+            if let Some(log) = log {
+                log.add(self.task.record(self.task.offset(self.count), is_read, now, end));
+            }
             self.count += 1;
-            now = end;
+            self.task.live.set(self.task.before + self.count);
+            // Neither the log nor the counter is in the time of the next one, where there is a log.
+            now = if log.is_some() { Instant::now() } else { end };
         }
         Ok(())
     }
@@ -197,20 +213,20 @@ impl<'a> Transfers<'a> {
     }
 
     /// One transfer by a system call, or by memory.
-    fn one(&mut self) -> Result<(), TransferError> {
+    fn one(&mut self, is_read: bool) -> Result<(), TransferError> {
         let Self { task, access, source, count, .. } = self;
         let offset = task.offset(*count);
         let failed = |error| TransferError::System { offset, error };
         match access {
-            Access::Posix { file, buffer } => match task.phase {
-                StreamPhase::Write => {
+            Access::Posix { file, buffer } => match is_read {
+                false => {
                     task.write(file, task.contents(offset, source, buffer), offset).map_err(failed)?;
                     match task.config.fsync_per_write {
                         true => file.sync_all().map_err(failed),
                         false => Ok(()),
                     }
                 }
-                StreamPhase::Read => {
+                true => {
                     task.read(file, buffer, offset).map_err(failed)?;
                     task.check(offset, buffer)
                 }
@@ -224,7 +240,7 @@ impl<'a> Transfers<'a> {
                 }
                 let Some((_, map)) = window else { return Ok(()) };
                 let within = usize::try_from(offset - start).unwrap_or(usize::MAX);
-                let is_writing = task.phase == StreamPhase::Write;
+                let is_writing = !is_read;
                 // Without its page a copy would end the process (SIGBUS).
                 let there = map.populate(within, buffer.len(), is_writing);
                 there.map_err(|error| failed(cause_of_missing_page(file, offset, error)))?;
@@ -245,7 +261,12 @@ impl<'a> Transfers<'a> {
     }
 
     /// As many transfers in flight as the ring has buffers.
-    fn run_ring(&mut self, limit: u64, deadline: Option<Instant>) -> Result<(), TransferError> {
+    fn run_ring(
+        &mut self,
+        limit: u64,
+        deadline: Option<Instant>,
+        log: &mut Option<Records>,
+    ) -> Result<(), TransferError> {
         let Self { task, access: Access::Uring { file, ring, begun }, times, count, .. } = self else {
             return Ok(());
         };
@@ -258,16 +279,12 @@ impl<'a> Transfers<'a> {
                 let Some(slot) = ring.free() else { break };
                 let offset = task.offset(started);
                 let failed = |error| TransferError::System { offset, error };
-                if task.phase == StreamPhase::Write
-                    && let Some(buffer) = ring.buffer(slot)
-                {
+                let is_read = task.is_read(started);
+                if !is_read && let Some(buffer) = ring.buffer(slot) {
                     task.refill(offset, started, buffer);
                 }
-                begun[slot] = (Instant::now(), offset);
-                let direction = match task.phase {
-                    StreamPhase::Write => Direction::Send,
-                    StreamPhase::Read => Direction::Receive,
-                };
+                begun[slot] = Begun { at: Instant::now(), offset, is_read };
+                let direction = if is_read { Direction::Receive } else { Direction::Send };
                 ring.start(slot, direction, offset).map_err(failed)?;
                 started += 1;
             }
@@ -279,13 +296,17 @@ impl<'a> Transfers<'a> {
                 .map_err(|error| TransferError::System { offset: 0, error })?;
             let now = Instant::now();
             for (slot, result) in done {
-                let (start, offset) = begun[slot];
-                times.add(now - start);
-                match task.complete(file, ring, slot, offset, result) {
+                let begun = begun[slot];
+                times.add(now - begun.at, begun.is_read);
+                if let Some(log) = log {
+                    log.add(task.record(begun.offset, begun.is_read, begun.at, now));
+                }
+                match task.complete(file, ring, slot, begun, result) {
                     Ok(()) => *count += 1,
                     Err(error) => drop(problem.get_or_insert(error)),
                 }
             }
+            task.live.set(task.before + *count);
         }
     }
 }
@@ -294,6 +315,27 @@ impl Task<'_> {
     /// Place of a transfer in its file.
     fn offset(&self, number: u64) -> u64 {
         self.layout.offset(self.piece.owner, self.piece.first + number, self.order_of)
+    }
+
+    /// Whether a transfer reads.
+    fn is_read(&self, number: u64) -> bool {
+        match &self.mix {
+            Some(mix) => mix.reads(number),
+            None => self.phase == StreamPhase::Read,
+        }
+    }
+
+    /// Of the log of operations.
+    fn record(&self, place: u64, is_read: bool, begin: Instant, end: Instant) -> Record {
+        Record {
+            begin,
+            end,
+            place,
+            file: u32::try_from(self.piece.owner).unwrap_or(u32::MAX),
+            // At most 1 GiB.
+            bytes: u32::try_from(self.config.transfer.0).unwrap_or(u32::MAX),
+            operation: if is_read { Operation::Read } else { Operation::Write },
+        }
     }
 
     /// What a transfer writes: the next piece of the source, or the pattern of its place.
@@ -341,7 +383,7 @@ impl Task<'_> {
         file: &File,
         ring: &mut UringFile,
         slot: usize,
-        offset: u64,
+        Begun { offset, is_read, .. }: Begun,
         result: io::Result<usize>,
     ) -> Result<(), TransferError> {
         let failed = |error| TransferError::System { offset, error };
@@ -351,9 +393,9 @@ impl Task<'_> {
         if self.config.single_attempt {
             whole(done, buffer.len(), "io_uring").map_err(failed)?;
         }
-        match self.phase {
-            StreamPhase::Write => file.write_all_at(&buffer[done..], behind).map_err(failed),
-            StreamPhase::Read => {
+        match is_read {
+            false => file.write_all_at(&buffer[done..], behind).map_err(failed),
+            true => {
                 file.read_exact_at(&mut buffer[done..], behind).map_err(failed)?;
                 self.check(offset, buffer)
             }

@@ -4,7 +4,7 @@ use clearstream_schema::{
     TimeSpan,
     control::Failure,
     outcome::{Metric, MetricKind, Outcome, Unit},
-    storage::{StreamConfig, StreamPhase, StreamPoint},
+    storage::{StreamConfig, StreamPhase, StreamPoint, bandwidth_name},
 };
 use clearstream_workload::{CLIENT, Context, Event, Sample, TrialError, Workload};
 
@@ -30,6 +30,7 @@ impl Workload for StorageStream {
     }
 
     fn check(&self, config: &StreamConfig) -> Result<(), Failure> {
+        trial::check(config.operations.as_deref())?;
         check(config)
     }
 
@@ -40,7 +41,7 @@ impl Workload for StorageStream {
         let whole_ns =
             u64::try_from(bytes * 1_000_000_000 / u128::from(ASSUMED_BYTES_PER_SECOND)).unwrap_or(u64::MAX);
         let of_phase = |phase: &StreamPhase| match (phase, config.stonewall) {
-            (StreamPhase::Write, Some(stonewall)) => whole_ns.min(stonewall.0),
+            (StreamPhase::Write | StreamPhase::Mixed, Some(stonewall)) => whole_ns.min(stonewall.0),
             // What was written in that time is read faster, mostly.
             (StreamPhase::Read, Some(stonewall)) => whole_ns.min(stonewall.0),
             (_, None) => whole_ns,
@@ -73,10 +74,7 @@ impl Workload for StorageStream {
         let on_event = &mut *context.on_event;
         let mut first_error = None;
         let mut on_point = |point: &StreamPoint| {
-            let name = match point.phase {
-                StreamPhase::Write => "write-bandwidth",
-                StreamPhase::Read => "read-bandwidth",
-            };
+            let name = bandwidth_name(point.phase);
             let is_headline = config.metrics().first().is_some_and(|kind| kind.name == name);
             let headline =
                 is_headline.then(|| Metric::higher(name, Unit::BytesPerSecond, point.bandwidth_bps / 8.0));
@@ -87,9 +85,9 @@ impl Workload for StorageStream {
         };
         let summary = if config.hosts.is_some() {
             let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
-            run_job(job, &config, timeout, context.stop, &mut on_point)
+            run_job(job, &config, timeout, context.stop, &mut on_point, &|_| ())
         } else {
-            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_point)
+            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_point, &|_| ())
         };
         match first_error {
             Some(error) => Err(error.into()),

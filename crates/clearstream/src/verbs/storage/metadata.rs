@@ -1,7 +1,7 @@
 //! `clearstream storage metadata`
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -12,10 +12,10 @@ use std::{
 use clearstream_ranks::World;
 use clearstream_schema::{
     TimeSpan,
-    storage::metadata::{MetadataConfig, MetadataPhase, StorageMetadata},
+    storage::metadata::{MetadataConfig, MetadataOperation, MetadataPhase, StorageMetadata},
 };
 use clearstream_storage::{
-    JobPlace, Ran,
+    JobPlace, Live, Ran,
     guard::Guard,
     metadata::{StorageMetadataWorkload, run, run_job, run_rank},
 };
@@ -36,9 +36,12 @@ use crate::{
 /// Measure operations on files and directories by many ranks, with mdtest's model and options.
 #[derive(Debug, clap::Args)]
 pub struct MetadataArgs {
-    /// Directory; trees are made in a new folder in it, which is removed at the end
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    /// Directory; trees are made in a new folder in it, which is removed at the end. Of several, ranks have them in turns
+    #[arg(value_name = "DIR", required_unless_present = "joined")]
+    directories: Vec<PathBuf>,
+    /// The same as DIR, with @ between several (mdtest)
+    #[arg(short = 'd', value_name = "DIR@DIR", value_delimiter = '@', conflicts_with = "directories")]
+    joined: Vec<PathBuf>,
     #[command(flatten)]
     place: PlaceArgs,
     #[command(flatten)]
@@ -47,6 +50,18 @@ pub struct MetadataArgs {
     against: AgainstArgs,
     #[command(flatten)]
     config: MetadataConfig,
+    /// Only create, with -T, -E and -r what these name; without -r the items stay as with --keep (mdtest)
+    #[arg(short = 'C', conflicts_with = "phases")]
+    create: bool,
+    /// Only look up, without -C what an earlier run left in --name (mdtest)
+    #[arg(short = 'T', conflicts_with = "phases")]
+    stat: bool,
+    /// Only read, without -C what an earlier run left in --name (mdtest)
+    #[arg(short = 'E', conflicts_with = "phases")]
+    read: bool,
+    /// Only remove, without -C what an earlier run left in --name (mdtest)
+    #[arg(short = 'r', conflicts_with_all = ["phases", "keep"])]
+    remove: bool,
     /// Maximum duration of all phases
     #[arg(long, value_name = "TIME", value_parser = TimeSpan::above_zero, default_value = "1h")]
     timeout: TimeSpan,
@@ -62,8 +77,7 @@ impl MetadataArgs {
         // Reported as what it is, before the first agent.
         drop(agent_command()?);
         let place = self.place.open()?;
-        let mut config = self.config.clone();
-        config.directory = place.directory(&self.directory, config.hosts.as_deref())?;
+        let config = self.config(&place)?;
         if self.against.against.is_some() {
             return self.compare(&config, &place, &stop, out);
         }
@@ -91,19 +105,20 @@ impl MetadataArgs {
                 false => storage_metadata::end(found, Paint::for_stdout()),
             })
         };
+        let on_live = self.ranks.on_live(out);
         let mut is_over = Arc::new(AtomicBool::new(false));
         let ran = if self.ranks.mpi {
             is_over = stop_after(self.timeout, &stop);
             let library = config.mpi_library.as_deref();
-            let run = |world: &mut dyn World, guard: &mut Guard| {
-                run_rank(world, &config, &stop, guard, &mut on_phase)
+            let run = |world: &mut dyn World, guard: &mut Guard, live: &Live| {
+                run_rank(world, &config, &stop, guard, live, &mut on_phase)
             };
-            as_rank(library, &stop, run, print)?
+            as_rank(library, &stop, (out, &on_live), run, print)?
         } else if config.hosts.is_some() {
             let job = JobPlace { lab: place.lab(), program: &own_program()? };
-            Some(run_job(job, &config, timeout, &stop, &mut on_phase)?)
+            Some(run_job(job, &config, timeout, &stop, &mut on_phase, &on_live)?)
         } else {
-            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_phase)?)
+            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_phase, &on_live)?)
         };
         let Some(Ran { found, error }) = ran else { return Ok(()) };
         if !self.ranks.mpi {
@@ -114,6 +129,34 @@ impl MetadataArgs {
             None if found.complete => Ok(()),
             None => super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout),
         }
+    }
+
+    /// The options, with those that are letters of mdtest.
+    fn config(&self, place: &Place) -> Result<MetadataConfig, CommandError> {
+        let mut config = self.config.clone();
+        let given = if self.joined.is_empty() { &self.directories } else { &self.joined };
+        let directories = given.iter().map(|directory| place.directory(directory, config.hosts.as_deref()));
+        let mut directories = directories.collect::<Result<Vec<_>, _>>()?.into_iter();
+        config.directory = directories.next().unwrap_or_default();
+        config.more_directories = directories.collect();
+        config.operations = super::absolute_file(config.operations.as_deref())?;
+        let letters = [
+            (self.create, MetadataOperation::Create),
+            (self.stat, MetadataOperation::Stat),
+            (self.read, MetadataOperation::Read),
+            (self.remove, MetadataOperation::Remove),
+        ];
+        let chosen = letters.iter().filter(|(is_chosen, _)| *is_chosen).map(|(_, operation)| *operation);
+        let chosen: Vec<MetadataOperation> = chosen.collect();
+        if !chosen.is_empty() {
+            config.phases = chosen;
+            config.keep |= self.create && !self.remove;
+            if !self.create && config.name.is_none() {
+                let message = "-T, -E and -r without -C use what an earlier run has kept: write --name NAME";
+                return Err(CommandError::usage(message));
+            }
+        }
+        Ok(config)
     }
 
     /// A phase for people, the first one with the heads of its columns; mdtest has a summary alone.
@@ -131,8 +174,15 @@ impl MetadataArgs {
         stop: &Arc<AtomicBool>,
         out: &Output,
     ) -> Result<(), CommandError> {
-        let other = self.against.against.as_deref().unwrap_or(&self.directory);
+        if config.keep || config.uses_earlier() || !config.more_directories.is_empty() {
+            let message = "--against compares runs with items of their own in one directory each: leave --keep, the name of an \
+                           earlier run and further directories out";
+            return Err(CommandError::usage(message));
+        }
+        super::without_operations(config.operations.as_deref())?;
+        let other = self.against.against.as_deref().unwrap_or(Path::new(&config.directory));
         let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
+        let on_live = self.ranks.on_live(out);
         let limits = (config.iterations, self.timeout.to_std());
         let workload = StorageMetadataWorkload.name();
         let (found, error) =
@@ -145,9 +195,9 @@ impl MetadataArgs {
                 let mut on_phase = |phase: &MetadataPhase| out.interval(phase, || None);
                 let found = if config.hosts.is_some() {
                     let job = JobPlace { lab: place.lab(), program: &own_program()? };
-                    run_job(job, &config, left, stop, &mut on_phase)?.whole()?
+                    run_job(job, &config, left, stop, &mut on_phase, &on_live)?.whole()?
                 } else {
-                    run(&mut place.start()?, &config, left, stop, &mut on_phase)?.whole()?
+                    run(&mut place.start()?, &config, left, stop, &mut on_phase, &on_live)?.whole()?
                 };
                 Ok(Turn {
                     outcome: found.outcome().map_err(std::io::Error::from)?,

@@ -43,6 +43,22 @@ impl StorageVerb {
     }
 }
 
+/// The whole path of a file that ranks write, which may have another working directory.
+fn absolute_file(file: Option<&str>) -> Result<Option<String>, CommandError> {
+    let whole = |file: &str| {
+        std::path::absolute(file)
+            .map(|path| path.to_string_lossy().into_owned())
+            .map_err(|error| CommandError::Usage(format!("--operations {file}: {error}")))
+    };
+    file.map(whole).transpose()
+}
+
+/// Each iteration of a comparison would write over the log of the one before.
+fn without_operations(file: Option<&str>) -> Result<(), CommandError> {
+    let refused = || CommandError::usage("--operations is of one directory: leave it, or --against, out");
+    file.map_or(Ok(()), |_| Err(refused()))
+}
+
 /// Why later phases did not run.
 fn ended_early(is_interrupted: bool, timeout: TimeSpan) -> Result<(), CommandError> {
     Err(match is_interrupted {

@@ -12,16 +12,21 @@ use std::{
     thread,
 };
 
-use clearstream_ranks::World;
-use clearstream_schema::TimeSpan;
+use clearstream_ranks::{RankError, World};
+use clearstream_schema::{TimeSpan, storage::StorageLive};
 use clearstream_storage::{
-    Ran, StorageError,
+    Live, OnLive, Ran, StorageError,
     guard::{Guard, guard},
     semantics::serve_operations,
+    watched_rank,
 };
 use clearstream_sys::process::{bind_child_to_parent, keep_descriptors_from};
 
-use crate::{exit::CommandError, mpi};
+use crate::{
+    exit::CommandError,
+    mpi,
+    output::{Output, log, storage_live},
+};
 
 /// Options of ranks as processes.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,29 +34,51 @@ pub(super) struct RankArgs {
     /// Be one rank of an MPI job that has a process per rank, as in `mpirun -np 4 clearstream storage stream --mpi DIR`
     #[arg(long, conflicts_with_all = ["lab", "hosts", "tasks"])]
     pub(super) mpi: bool,
+    /// Show once per second what all ranks do: rate, part of the phase, time left. With --json-stream it is an event
+    #[arg(long)]
+    pub(super) live: bool,
+}
+
+impl RankArgs {
+    /// Shows what the ranks do.
+    pub(super) fn on_live<'a>(&self, out: &'a Output) -> impl Fn(Option<&StorageLive>) + Sync + use<'a> {
+        let (is_wanted, out) = (self.live, out.clone());
+        move |live| {
+            if is_wanted {
+                out.live(live, || live.map(storage_live::line));
+            }
+        }
+    }
 }
 
 /// Runs a benchmark as a rank of the job that this process was started for; rank 0 has the result, and prints it.
 pub(super) fn as_rank<T>(
     library: Option<&str>,
     stop: &Arc<AtomicBool>,
-    run: impl FnOnce(&mut dyn World, &mut Guard) -> Result<Option<Ran<T>>, StorageError>,
+    (out, on_live): (&Output, OnLive<'_>),
+    run: impl FnOnce(&mut dyn World, &mut Guard, &Live) -> Result<Option<Ran<T>>, StorageError>,
     print: impl FnOnce(&T) -> io::Result<()>,
 ) -> Result<Option<Ran<T>>, CommandError> {
     let mut guard = Guard::start(guardian()?)?;
     let mut world = mpi::join(library.map(Path::new), stop)
         .map_err(|error| CommandError::Unsupported(error.to_string()))?;
-    let found = run(&mut world, &mut guard);
+    let found = watched_rank(&mut world, stop, on_live, |world, live| run(world, &mut guard, live));
     let error = match &found {
         Ok(ran) => ran.as_ref().and_then(|ran| ran.error.as_ref()),
         Err(error) => Some(error),
     };
     if matches!(error.map(StorageError::root), Some(StorageError::Ranks(_))) {
-        // A rank that cannot reach the others takes them along, by not leaving.
-        if let Ok(Some(ran)) = &found {
-            print(&ran.found)?;
-        }
-        return Ok(found?);
+        // A rank that cannot reach the others takes them along. MPI_Abort does not return: all is said before.
+        let ended = found.map(|ran| ran.map(|ran| (print(&ran.found), ran.error)));
+        let error = match ended {
+            Ok(ran) => ran.and_then(|(_, error)| error),
+            Err(error) => Some(error),
+        };
+        let error = CommandError::from(error.unwrap_or(StorageError::Ranks(RankError::Lost { rank: 0 })));
+        log(&format!("clearstream: {error}"));
+        let _ = out.failed(&error);
+        world.abandon(error.exit_code() as u8);
+        return Err(error);
     }
     guard.release();
     let is_first = world.rank() == 0;

@@ -7,7 +7,10 @@ use std::{
 
 use clearstream_control::PeerError;
 use clearstream_schema::semantics::SemanticsConfig;
-use clearstream_storage::semantics::{PeerMount, SemanticsError, run};
+use clearstream_storage::{
+    Ran,
+    semantics::{PeerMount, SemanticsError, run},
+};
 
 use super::place::{LabMounts, Place, PlaceArgs, absolute, start_local};
 use crate::{
@@ -81,7 +84,11 @@ impl SemanticsArgs {
             Err(SemanticsError::Peer(PeerError::Stopped { .. })) if !is_stopped() => return Err(too_long()),
             found => found?,
         };
+        let Ran { found, error } = found;
         out.result(&found, || output::semantics::table(&found))?;
+        if let Some(error) = error {
+            return Err(error.into());
+        }
         if found.complete {
             return Ok(());
         }

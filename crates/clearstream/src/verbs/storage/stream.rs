@@ -17,7 +17,7 @@ use clearstream_schema::{
     storage::{StreamConfig, StreamPhase, StreamPoint, StreamReorder, StreamSummary},
 };
 use clearstream_storage::{
-    JobPlace, Ran,
+    JobPlace, Live, Ran,
     guard::Guard,
     stream::{StorageStream, run, run_job, run_rank},
 };
@@ -77,6 +77,7 @@ impl StreamArgs {
             (_, true) => StreamReorder::Random,
             _ => config.reorder,
         };
+        config.operations = super::absolute_file(config.operations.as_deref())?;
         if self.against.against.is_some() {
             return self.compare(&config, &place, &stop, out);
         }
@@ -112,19 +113,20 @@ impl StreamArgs {
                 false => storage_stream::end(summary, Paint::for_stdout()),
             })
         };
+        let on_live = self.ranks.on_live(out);
         let mut is_over = Arc::new(AtomicBool::new(false));
         let ran = if self.ranks.mpi {
             is_over = stop_after(self.timeout, &stop);
             let library = config.mpi_library.as_deref();
-            let run = |world: &mut dyn World, guard: &mut Guard| {
-                run_rank(world, &config, &stop, guard, &mut on_point)
+            let run = |world: &mut dyn World, guard: &mut Guard, live: &Live| {
+                run_rank(world, &config, &stop, guard, live, &mut on_point)
             };
-            as_rank(library, &stop, run, print)?
+            as_rank(library, &stop, (out, &on_live), run, print)?
         } else if config.hosts.is_some() {
             let job = JobPlace { lab: place.lab(), program: &own_program()? };
-            Some(run_job(job, &config, timeout, &stop, &mut on_point)?)
+            Some(run_job(job, &config, timeout, &stop, &mut on_point, &on_live)?)
         } else {
-            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_point)?)
+            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_point, &on_live)?)
         };
         let Some(Ran { found: summary, error }) = ran else { return Ok(()) };
         if !self.ranks.mpi {
@@ -160,6 +162,8 @@ impl StreamArgs {
                 "--against compares runs with files of their own: leave --keep, --name and a lone --read out";
             return Err(CommandError::usage(message));
         }
+        super::without_operations(config.operations.as_deref())?;
+        let on_live = self.ranks.on_live(out);
         let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
         let limits = (config.iterations, self.timeout.to_std());
         let workload = StorageStream.name();
@@ -170,9 +174,9 @@ impl StreamArgs {
                 let mut on_point = |point: &StreamPoint| out.interval(point, || None);
                 let summary = if config.hosts.is_some() {
                     let job = JobPlace { lab: place.lab(), program: &own_program()? };
-                    run_job(job, &config, left, stop, &mut on_point)?.whole()?
+                    run_job(job, &config, left, stop, &mut on_point, &on_live)?.whole()?
                 } else {
-                    run(&mut place.start()?, &config, left, stop, &mut on_point)?.whole()?
+                    run(&mut place.start()?, &config, left, stop, &mut on_point, &on_live)?.whole()?
                 };
                 Ok(Turn {
                     outcome: summary.outcome().map_err(std::io::Error::from)?,

@@ -1,6 +1,8 @@
 //! What the end-to-end tests share: the binary, bounded runs, and checks that
 //! nothing is left behind.
 
+mod left;
+
 use std::{
     io::{Read, Write as _},
     path::{Path, PathBuf},
@@ -10,6 +12,8 @@ use std::{
 
 use clearstream_testkit::lab::two_hosts;
 use rustix::event::{PollFd, PollFlags};
+
+pub(crate) use left::{descendants, inventory};
 
 /// How a run ended and what it wrote.
 pub(crate) struct Run {
