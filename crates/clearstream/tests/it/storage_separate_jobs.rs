@@ -160,6 +160,8 @@ fn a_removing_job_leaves_what_is_others_whatever_its_name_is() {
         }
         let found = job(folder.path(), "3", &["-r"]);
         assert_eq!(counts(&found)["file remove"], removed, "{case}");
+        let is_seen = found.to_string().contains("\"client_cache\":\"possible\"");
+        assert_eq!(notices(&found).contains("seen-before"), is_seen, "{case}");
         match others {
             Some(others) => {
                 let left = inventory(&kept);
