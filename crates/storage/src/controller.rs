@@ -163,9 +163,9 @@ pub(crate) fn drive(
     on_measured: &mut dyn FnMut(Measured),
     on_live: OnLive<'_>,
 ) -> Result<Driven, StorageError> {
-    let directory = match &benchmark {
-        Benchmark::Stream { config, .. } => config.directory.clone(),
-        Benchmark::Metadata(config) => config.directory.clone(),
+    let (directory, stays) = match &benchmark {
+        Benchmark::Stream { config, .. } => (config.directory.clone(), config.keep || config.existing),
+        Benchmark::Metadata(config) => (config.directory.clone(), config.keep || config.uses_earlier()),
     };
     let test = rand::random();
     let silent = |error| match error {
@@ -198,10 +198,10 @@ pub(crate) fn drive(
     let (ended, error) = match agent.call_within(&StorageStop { test }, STOP_TIMEOUT, &never) {
         Ok(ended) => (ended, None),
         // A person who asked to stop does not wait for millions of files to be removed.
-        Err(PeerError::Stopped { .. }) => (
-            StorageEnded { notices: vec![remains(still_removed(&directory))], ..StorageEnded::default() },
-            None,
-        ),
+        Err(PeerError::Stopped { .. }) => {
+            let notices = if stays { Vec::new() } else { vec![remains(still_removed(&directory))] };
+            (StorageEnded { notices, ..StorageEnded::default() }, None)
+        }
         Err(error) => (StorageEnded::default(), Some(silent(error))),
     };
     // What was measured while it stopped.

@@ -227,6 +227,14 @@ impl Folder {
         self.foreign.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(name);
     }
 
+    /// As [`Self::leave`], when everything of tests is removed: what is there is others', whatever its name is.
+    pub(crate) fn leave_to_others(&self) -> Result<(), Remains> {
+        if let Some(name) = first_leaf(&self.own, "") {
+            self.note_foreign(name);
+        }
+        self.leave()
+    }
+
     /// Whose entries keep the folder.
     fn whose(&self) -> Remains {
         let path = self.path.display();
@@ -297,6 +305,14 @@ fn first_of_others(folder: &OwnedFd, above: &str) -> Option<String> {
         let inner = openat(folder, name.as_str(), FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty()).ok()?;
         first_of_others(&inner, &format!("{above}{name}/"))
     })
+}
+
+/// The first entry that is no directory with entries of its own.
+fn first_leaf(folder: &OwnedFd, above: &str) -> Option<String> {
+    let name = names(folder).into_iter().next()?;
+    let path = format!("{above}{name}");
+    let inner = openat(folder, name.as_str(), FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty()).ok();
+    Some(inner.and_then(|inner| first_leaf(&inner, &format!("{path}/"))).unwrap_or(path))
 }
 
 /// Removes entries with such names. Never descends into what is another file system's or another user's, or a link.

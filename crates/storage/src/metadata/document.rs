@@ -3,8 +3,12 @@
 
 use clearstream_schema::{
     flow::Notice,
-    storage::metadata::{
-        MetadataConfig, MetadataKind, MetadataPhase, STORAGE_METADATA_SCHEMA, StorageMetadata,
+    storage::{
+        ClientCache,
+        metadata::{
+            MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, STORAGE_METADATA_SCHEMA,
+            StorageMetadata,
+        },
     },
 };
 
@@ -87,6 +91,17 @@ fn notices(
             "may-be-cached",
             "stat and read may come from this host's caches of names, attributes and pages: their rates (*) are those \
              of the client, not of the storage",
+        );
+    }
+    let is_seen = |phase: &MetadataPhase| {
+        let is_look = matches!(phase.operation, MetadataOperation::Stat | MetadataOperation::Read);
+        phase.client_cache == Some(ClientCache::Possible) && !is_look
+    };
+    if phases.iter().any(is_seen) {
+        add(
+            "seen-before",
+            "what an earlier run left is looked at before it is renamed or removed, so that what is others' stays: these \
+             rates (*) are of names in this host's caches",
         );
     }
     let ranks = phases.first().map_or(0, |phase| phase.rank_counts.len());

@@ -10,7 +10,7 @@ use std::{
 
 use clearstream_schema::{control::Failure, storage::metadata::MetadataKind};
 use rustix::{
-    fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, statx, unlinkat},
+    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx, unlinkat},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use super::{
     kept::KeptItems,
     tree::Tree,
 };
-use crate::kept::Piece;
+use crate::{folder::FOLDER_FLAGS, kept::Piece};
 
 /// Bytes of a record.
 const RECORD_BYTES: usize = 32;
@@ -168,6 +168,7 @@ pub(super) fn find(
     let mut found = Found::default();
     for piece in pieces {
         let items = places.of(piece.owner);
+        let mut above = (String::new(), true);
         let mut records = kept.has_identities.then(|| Records::open(items, kind, *piece)).transpose()?;
         for number in piece.first..piece.first + piece.count {
             if stop.load(Relaxed) {
@@ -176,6 +177,10 @@ pub(super) fn find(
             }
             let name = named(kept.tree.item(kept.iteration, piece.owner, kind, number), piece.is_renamed);
             let before = records.as_mut().map(Records::next).transpose()?;
+            let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
+            if above.0 != directory {
+                above = (directory.to_owned(), is_below(items, directory)?);
+            }
             let now = match look(items, &name) {
                 Ok(now) => Identity::of(&now, kind),
                 Err(Errno::NOENT | Errno::NOTDIR) => {
@@ -184,7 +189,7 @@ pub(super) fn find(
                 }
                 Err(error) => return Err(file_error("look up", &items.path().join(name), &error.into())),
             };
-            if now.is_some_and(|now| before.is_none_or(|before| now.is(&before, is_remote))) {
+            if above.1 && now.is_some_and(|now| before.is_none_or(|before| now.is(&before, is_remote))) {
                 match found.own.last_mut() {
                     Some(last)
                         if (last.owner, last.is_renamed) == (piece.owner, piece.is_renamed)
@@ -201,6 +206,17 @@ pub(super) fn find(
         }
     }
     Ok(found)
+}
+
+/// Whether a directory is one of the folder: no link and no mount leads out of it.
+fn is_below(items: &Items, directory: &str) -> Result<bool, Failure> {
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    match openat2(&items.0.folder.own, directory, FOLDER_FLAGS, Mode::empty(), within) {
+        Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Ok(false),
+        // Without it nothing is; before Linux 5.6 it cannot be asked.
+        Ok(_) | Err(Errno::NOENT | Errno::NOSYS) => Ok(true),
+        Err(error) => Err(file_error("open", &items.path().join(directory), &error.into())),
+    }
 }
 
 /// Records of a piece, one after the other.

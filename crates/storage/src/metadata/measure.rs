@@ -193,7 +193,10 @@ fn leave(
     }
     let (mut own, mut others) = (None, None);
     for items in &places.0 {
-        let left = if is_removed { items.0.folder.leave() } else { items.0.leave() };
+        let left = match is_removed {
+            true => items.0.folder.leave_to_others(),
+            false => items.0.leave(),
+        };
         match left {
             Ok(()) => {}
             Err(Remains::Own(message)) => own = own.or(Some(message)),

@@ -218,14 +218,17 @@ pub(super) fn shown(task: Task<'_>, record: &Record) -> String {
     }
 }
 
-/// Whether removing a directory may leave it: others have files in it, or it is gone with the run that was killed.
+/// Whether removing a directory may leave it: others have files in it, or, of an earlier run, have put something in its
+/// place, or it is gone.
 fn stays(task: Task<'_>, error: &io::Error) -> bool {
     let is_directory = task.kind != MetadataKind::File && task.operation == MetadataOperation::Remove;
-    let is_gone =
-        task.is_earlier && task.kind == MetadataKind::Tree && error.kind() == io::ErrorKind::NotFound;
-    // rmdir(2) has either code.
-    let is_used = [Errno::NOTEMPTY, Errno::EXIST].map(|code| Some(code.raw_os_error()));
-    is_directory && (is_gone || is_used.contains(&error.raw_os_error()))
+    let is_tree = task.is_earlier && task.kind == MetadataKind::Tree;
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        // rmdir(2) has either code.
+        Some(Errno::NOTEMPTY | Errno::EXIST) => is_directory,
+        Some(Errno::NOENT | Errno::NOTDIR) => is_directory && is_tree,
+        _ => false,
+    }
 }
 
 fn name(task: Task<'_>, piece: Piece, number: u64) -> String {

@@ -176,9 +176,11 @@ impl<'a, 'w> Run<'a, 'w> {
             MetadataOperation::ALL.into_iter().filter(|operation| self.config.has_phase(*operation));
         // Creation was the phase before those of an earlier run's items.
         for (number, operation) in (usize::from(self.is_earlier())..).zip(operations) {
-            let is_removal = self.is_earlier() && operation == MetadataOperation::Remove;
-            if is_removal && (!is_last || !self.find_own(kind)?) {
-                return Ok(!is_last);
+            if self.is_earlier() && operation == MetadataOperation::Remove && !is_last {
+                continue;
+            }
+            if self.is_earlier() && changes(operation) && !self.find_own(kind)? {
+                return Ok(false);
             }
             if !self.phase(kind, operation, number * self.config.stride as usize)? {
                 return Ok(false);
@@ -311,11 +313,9 @@ impl<'a, 'w> Run<'a, 'w> {
         }
         let mut phase = phase::figures(task, ranks, spans);
         let is_looked_up = matches!(operation, MetadataOperation::Stat | MetadataOperation::Read);
-        // Removal of what an earlier run left begins with a look at it, of this host if it is the only one.
-        let is_seen = self.is_earlier()
-            && operation == MetadataOperation::Remove
-            && kind != MetadataKind::Tree
-            && self.further() == 0;
+        // What an earlier run left is looked at before it is changed, by this host if it is the only one.
+        let is_seen =
+            self.is_earlier() && changes(operation) && kind != MetadataKind::Tree && self.further() == 0;
         if is_looked_up || is_seen {
             let is_memory = self.prepared.is_memory;
             phase.client_cache = Some(if is_memory { ClientCache::Memory } else { ClientCache::Possible });
@@ -351,8 +351,8 @@ impl<'a, 'w> Run<'a, 'w> {
         joined(found)
     }
 
-    /// Looks up what an earlier run left, before it is removed: what is somebody else's stays. Ranks look at what one on
-    /// the next host removes. Whether to go on.
+    /// Looks up what an earlier run left, before it is renamed or removed: what is somebody else's stays as it is. Ranks look
+    /// at what one on the next host removes. Whether to go on.
     fn find_own(&mut self, kind: MetadataKind) -> Result<bool, MetadataError> {
         let Some(record) = &self.record else { return Ok(true) };
         let pieces = self.part(kind, MetadataOperation::Remove, self.world.rank(), self.further());
