@@ -13,10 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_ranks::{Aside, RankError, Tag, World};
+use clearstream_ranks::{Aside, Tag, World};
 use clearstream_schema::storage::StorageLive;
 
-use crate::collective::gather;
+use crate::{Ran, StorageError, collective::gather};
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -164,21 +164,29 @@ impl Drop for Over<'_> {
 ///
 /// # Errors
 /// Of the ranks.
-pub fn watched_rank<T, E: From<RankError>>(
+pub fn watched_rank<T>(
     world: &mut dyn World,
     stop: &AtomicBool,
     see: OnLive<'_>,
-    run: impl FnOnce(&mut dyn World, &Live) -> Result<T, E>,
-) -> Result<T, E> {
+    run: impl FnOnce(&mut dyn World, &Live) -> Result<Option<Ran<T>>, StorageError>,
+) -> Result<Option<Ran<T>>, StorageError> {
     let own = world.host().to_owned();
     let hosts = gather(world, &own)?;
     let aside = world.aside().map(|aside| (aside, hosts));
     let live = Live::new(1);
-    let found = live.watched(aside, see, &|| stop.store(true, Relaxed), || run(world, &live))?;
+    let found = live.watched(aside, see, &|| stop.store(true, Relaxed), || run(world, &live));
+    let error = match &found {
+        Ok(ran) => ran.as_ref().and_then(|ran| ran.error.as_ref()),
+        Err(error) => Some(error),
+    };
+    // Every other error is the same one at all ranks.
+    if matches!(error.map(StorageError::root), Some(StorageError::Ranks(_))) {
+        return found;
+    }
     // Nobody sends any more: what has arrived is received before MPI ends.
     world.barrier()?;
     while world.receive(COUNT)?.is_some() {}
-    Ok(found)
+    found
 }
 
 /// Waits for the next look; false where there is none.
@@ -308,7 +316,7 @@ fn nanoseconds(span: Duration) -> u64 {
 mod tests {
     use std::{collections::VecDeque, sync::Arc};
 
-    use clearstream_ranks::Message;
+    use clearstream_ranks::{Message, RankError};
 
     use super::*;
 
