@@ -16,6 +16,7 @@ fn point(iteration: u32, phase: StreamPhase, bandwidth_bps: f64) -> StreamPoint 
         bandwidth_bps,
         operations_per_second: 10_000.0,
         latency: None,
+        mix: None,
         ranks: Vec::new(),
     }
 }

@@ -50,7 +50,8 @@ fn name_max(folder: &Folder) -> Result<SemanticsFound> {
             match statat(folder.descriptor(), "n".repeat(limit + 1), AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NAMETOOLONG) => found(Yes, format!("{limit} bytes")),
                 Err(errno) => {
-                    let text = format!("open fails with ENAMETOOLONG for {} bytes, lstat does not", limit + 1);
+                    let text =
+                        format!("open fails with ENAMETOOLONG for {} bytes, lstat does not", limit + 1);
                     Ok(with_errno(SemanticsFound::new(No).with(text), errno))
                 }
                 Ok(_) => found(No, format!("lstat finds a name of {} bytes", limit + 1)),
