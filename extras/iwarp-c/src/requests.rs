@@ -265,9 +265,9 @@ pub(crate) fn completion(of: &Completion) -> iwarp_completion {
             Completed::CompareSwap => IWARP_COMPARE_SWAP,
             Completed::BindWindow => IWARP_BIND_WINDOW_TO,
             Completed::LocalInvalidate => IWARP_LOCAL_INVALIDATE,
-            // Extended receives are not part of this interface.
+            // Extended receives, and immediate data with Writes, are not part of this interface.
             Completed::Receive | Completed::ReceiveFull => IWARP_RECEIVE,
-            Completed::ReceiveImmediate => IWARP_RECEIVE_IMMEDIATE,
+            Completed::ReceiveImmediate | Completed::ReceiveWritten => IWARP_RECEIVE_IMMEDIATE,
         },
         status: match of.status {
             Status::Success => IWARP_SUCCESS,
