@@ -34,6 +34,7 @@ impl End {
             markers_out: false,
             markers_in: false,
             large_fpdus: false,
+            immediate_data: false,
             revision: 2,
             ird: 16,
             ord: 16,

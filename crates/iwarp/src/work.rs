@@ -59,6 +59,28 @@ pub enum Operation {
         /// Destination.
         remote: Remote,
     },
+    /// Sends with immediate data, on a connection whose ends both offer that
+    /// ([`Established::immediate_data`](crate::rnic::Established)).
+    SendImmediate {
+        /// Payload.
+        data: Data,
+        /// Immediate data, as the peer's completion has it.
+        immediate: [u8; 4],
+        /// Notifies a peer that waits for solicited completions only.
+        solicited: bool,
+    },
+    /// Writes with immediate data, which consumes a receive of the peer's when the Write is complete, on a connection as
+    /// for [`Operation::SendImmediate`].
+    WriteImmediate {
+        /// Payload.
+        data: Data,
+        /// Destination.
+        remote: Remote,
+        /// Immediate data, as the peer's completion has it.
+        immediate: [u8; 4],
+        /// Notifies a peer that waits for solicited completions only.
+        solicited: bool,
+    },
     /// Reads from the peer's memory (RFC 5040, section 5.2).
     Read {
         /// Destination.
@@ -68,7 +90,8 @@ pub enum Operation {
         /// Invalidate the sink's STag when the data has arrived.
         invalidate: bool,
     },
-    /// Eight bytes of immediate data (RFC 7306, section 6).
+    /// Eight bytes of immediate data (RFC 7306, section 6), on a connection whose ends do not both offer it with Sends
+    /// and Writes.
     Immediate {
         /// The bytes, in network order.
         data: [u8; 8],
@@ -187,6 +210,8 @@ pub enum Completed {
     Receive,
     /// Immediate data of the peer's arrived.
     ReceiveImmediate,
+    /// A Write of the peer's with immediate data arrived.
+    ReceiveWritten,
     /// The memory of a receive is full and its message goes on, of a queue pair whose receives extend: the consumer
     /// names more.
     ReceiveFull,
@@ -197,8 +222,8 @@ impl Operation {
     #[must_use]
     pub fn completed(&self) -> Completed {
         match self {
-            Self::Send { .. } => Completed::Send,
-            Self::Write { .. } => Completed::Write,
+            Self::Send { .. } | Self::SendImmediate { .. } => Completed::Send,
+            Self::Write { .. } | Self::WriteImmediate { .. } => Completed::Write,
             Self::Read { .. } => Completed::Read,
             Self::Immediate { .. } => Completed::Immediate,
             Self::FetchAdd { .. } => Completed::FetchAdd,
@@ -220,9 +245,9 @@ pub struct Completion {
     pub completed: Completed,
     /// Status.
     pub status: Status,
-    /// Bytes sent, read or received.
+    /// Bytes sent, read or received, or written by the peer.
     pub bytes: u32,
-    /// Received immediate data.
+    /// Received immediate data; that of a Send or Write is in the last four bytes.
     pub immediate: Option<[u8; 8]>,
     /// Local STag that the peer's Send invalidated.
     pub invalidated: Option<Stag>,

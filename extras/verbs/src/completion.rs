@@ -16,8 +16,9 @@ use crate::{
     abi::{
         IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR,
         IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOCAL_INV, IBV_WC_MW_BIND_ERR, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE,
-        IBV_WC_RECV, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
-        IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_context, ibv_cq, ibv_wc,
+        IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR, IBV_WC_SEND,
+        IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_comp_channel, ibv_context,
+        ibv_cq, ibv_wc,
     },
     channel::Channel,
     context::context,
@@ -199,6 +200,7 @@ fn opcode(completed: Completed) -> c_int {
         Completed::CompareSwap => IBV_WC_COMP_SWAP,
         Completed::BindWindow => IBV_WC_BIND_MW,
         Completed::LocalInvalidate => IBV_WC_LOCAL_INV,
+        Completed::ReceiveWritten => IBV_WC_RECV_RDMA_WITH_IMM,
         Completed::Receive | Completed::ReceiveImmediate | Completed::ReceiveFull => IBV_WC_RECV,
     }
 }

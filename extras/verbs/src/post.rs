@@ -13,8 +13,9 @@ use smallvec::SmallVec;
 use crate::{
     abi::{
         IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_WR_ATOMIC_CMP_AND_SWP,
-        IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
-        IBV_WR_SEND_WITH_INV, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+        IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_qp,
+        ibv_recv_wr, ibv_send_wr, ibv_sge,
     },
     device::MESSAGE_MAX,
     queue_pair::Pair,
@@ -40,6 +41,11 @@ macro_rules! nth {
 fn code(error: PostError) -> c_int {
     match error {
         PostError::Full => libc::ENOMEM,
+        // As siw answers it.
+        PostError::NoImmediateData => {
+            not_offered("immediate data to a peer other than ClearStream", "send it in a message");
+            libc::EINVAL
+        }
         _ => libc::EINVAL,
     }
 }
@@ -265,6 +271,14 @@ unsafe fn send_request(request: &ibv_send_wr, pair: &Pair) -> Result<SendRequest
                 let invalidate = Some(Stag(request.imm_data));
                 Operation::Send { data: data(request, inline_max)?, solicited, invalidate }
             }
+            IBV_WR_SEND_WITH_IMM => {
+                let immediate = request.imm_data.to_ne_bytes();
+                Operation::SendImmediate { data: data(request, inline_max)?, immediate, solicited }
+            }
+            IBV_WR_RDMA_WRITE_WITH_IMM => {
+                let immediate = request.imm_data.to_ne_bytes();
+                Operation::WriteImmediate { data: data(request, inline_max)?, remote, immediate, solicited }
+            }
             IBV_WR_RDMA_WRITE => Operation::Write { data: data(request, inline_max)?, remote },
             IBV_WR_RDMA_READ => Operation::Read { sink: sink(request)?, remote, invalidate: false },
             IBV_WR_ATOMIC_FETCH_AND_ADD => {
@@ -280,10 +294,7 @@ unsafe fn send_request(request: &ibv_send_wr, pair: &Pair) -> Result<SendRequest
             },
             IBV_WR_LOCAL_INV => Operation::LocalInvalidate { stag: Stag(request.imm_data) },
             _ => {
-                not_offered(
-                    "an operation with immediate data, or one that iWARP does not have",
-                    "use Send, RDMA Write and RDMA Read",
-                );
+                not_offered("an operation that iWARP does not have", "use Send, RDMA Write and RDMA Read");
                 return Err(libc::EOPNOTSUPP);
             }
         }

@@ -3,7 +3,7 @@
 use crate::common;
 use std::{fs, time::Duration};
 
-use crate::common::{Lab, alive, assert_valid, children, clearstream, eventually, finish, run, signal};
+use crate::common::{Lab, alive, assert_valid, children, clearstream, eventually, finish, run};
 use clearstream_testkit::lab::two_hosts;
 
 const STUDY: &str = r#"

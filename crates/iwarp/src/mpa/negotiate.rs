@@ -36,6 +36,8 @@ pub struct Offer {
     /// Whether it accepts FPDUs larger than a TCP segment, signalled in the
     /// reserved bit that Linux' siw uses; other peers ignore it.
     pub large_fpdus: bool,
+    /// Whether it takes immediate data with Sends and Writes, signalled in a reserved bit; other peers ignore it.
+    pub immediate_data: bool,
     /// Highest revision to use, 1 or 2.
     pub revision: u8,
     /// Maximum number of the peer's outstanding Reads (IRD).
@@ -59,6 +61,8 @@ pub struct Negotiated {
     pub markers_in: bool,
     /// Whether the peer accepts FPDUs larger than a TCP segment.
     pub large_fpdus: bool,
+    /// Whether both sides take immediate data with Sends and Writes.
+    pub immediate_data: bool,
     /// Revision of the setup frames.
     pub revision: u8,
     /// Maximum number of the peer's outstanding Reads (IRD).
@@ -127,6 +131,7 @@ pub fn initiate(offer: &Offer) -> SetupFrame {
         reject: false,
         large_fpdus: offer.large_fpdus,
         ready: false,
+        immediate_data: offer.immediate_data,
         revision: offer.revision,
         enhanced: (offer.revision >= 2).then(|| Enhanced::new(offer.ird, offer.ord, offer.peer_to_peer)),
         private_data: offer.private_data.clone(),
@@ -160,6 +165,7 @@ pub fn respond(
         markers_out: request.markers,
         markers_in: offer.markers,
         large_fpdus: offer.large_fpdus && request.large_fpdus,
+        immediate_data: offer.immediate_data && request.immediate_data,
         revision: request.revision,
         ird: offer.ird,
         ord: offer.ord,
@@ -175,7 +181,8 @@ pub fn respond(
         reject: false,
         large_fpdus: negotiated.large_fpdus,
         // Only to initiators that use a reserved bit themselves: to others it stays zero (RFC 5044, section 7.1.1, Res).
-        ready: request.large_fpdus,
+        ready: request.large_fpdus || request.immediate_data,
+        immediate_data: negotiated.immediate_data,
         revision: request.revision,
         enhanced,
         private_data: offer.private_data.clone(),
@@ -235,6 +242,7 @@ pub fn conclude(offer: &Offer, reply: &SetupFrame) -> Result<Negotiated, MpaErro
         markers_out: reply.markers,
         markers_in: offer.markers,
         large_fpdus: offer.large_fpdus && reply.large_fpdus,
+        immediate_data: offer.immediate_data && reply.immediate_data && reply.ready,
         revision: reply.revision,
         ird: offer.ird,
         ord: offer.ord,
@@ -265,6 +273,7 @@ pub fn reject(request: &SetupFrame, private_data: Vec<u8>) -> SetupFrame {
         reject: true,
         large_fpdus: false,
         ready: false,
+        immediate_data: false,
         revision: request.revision,
         enhanced: request.enhanced.map(|_| Enhanced::default()),
         private_data,

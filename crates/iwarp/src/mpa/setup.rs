@@ -21,6 +21,7 @@ const FLAG_REJECT: u8 = 0x20;
 const FLAG_ENHANCED: u8 = 0x10;
 const FLAG_LARGE: u8 = 0x08;
 const FLAG_READY: u8 = 0x04;
+const FLAG_IMMEDIATE: u8 = 0x02;
 
 const PEER_TO_PEER: u16 = 0x8000;
 const RTR_SEND: u16 = 0x4000;
@@ -82,6 +83,9 @@ pub struct SetupFrame {
     /// A reserved bit by which a responder of this implementation says in its Reply that it reads what follows at once.
     /// It is no bit of a Request, because siw returns all of those.
     pub ready: bool,
+    /// A reserved bit by which an end of this implementation offers immediate data with Sends and Writes. In a Reply it
+    /// counts only beside `ready`, because siw returns that of the Request.
+    pub immediate_data: bool,
     /// 0, 1 or 2.
     pub revision: u8,
     /// Bit S and the fields it announces; revision 2 only.
@@ -122,6 +126,7 @@ impl SetupFrame {
             (self.enhanced.is_some(), FLAG_ENHANCED),
             (self.large_fpdus, FLAG_LARGE),
             (self.ready, FLAG_READY),
+            (self.immediate_data, FLAG_IMMEDIATE),
         ]
         .into_iter()
         .fold(0, |flags, (set, bit)| if set { flags | bit } else { flags })
@@ -169,6 +174,7 @@ impl SetupFrame {
             reject: flags & FLAG_REJECT != 0,
             large_fpdus: flags & FLAG_LARGE != 0,
             ready: kind == Kind::Reply && flags & FLAG_READY != 0,
+            immediate_data: flags & FLAG_IMMEDIATE != 0,
             revision,
             enhanced,
             private_data: private_data.to_vec(),

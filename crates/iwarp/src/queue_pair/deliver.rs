@@ -16,13 +16,13 @@ impl Machine {
     /// Processes a segment whose payload was placed completely.
     pub(super) fn deliver(&mut self, header: &Header, opcode: Opcode) -> Result<(), ErrorCode> {
         match opcode {
-            Opcode::Write => self.writing = !header.last(),
+            Opcode::Write => self.deliver_write(header.last()),
             Opcode::ReadResponse => self.deliver_response(header.last())?,
             Opcode::Send
             | Opcode::SendInvalidate
             | Opcode::SendSolicited
             | Opcode::SendSolicitedInvalidate => self.deliver_send(header, opcode)?,
-            Opcode::Immediate | Opcode::ImmediateSolicited => self.deliver_immediate(opcode),
+            Opcode::Immediate | Opcode::ImmediateSolicited => self.deliver_immediate(opcode)?,
             Opcode::ReadRequest => {
                 let request = ReadRequest::decode(self.body()).map_err(RdmapError::code)?;
                 let msn = next(&mut self.peer_request_msn);
@@ -42,8 +42,16 @@ impl Machine {
         Ok(())
     }
 
-    fn body(&self) -> &[u8] {
+    pub(super) fn body(&self) -> &[u8] {
         &self.fpdu.body[..self.fpdu.body_have]
+    }
+
+    /// Processes a segment of a Write, and counts its bytes.
+    fn deliver_write(&mut self, last: bool) {
+        let payload = u32::try_from(self.fpdu.payload()).unwrap_or(u32::MAX);
+        let before = if self.writing { self.written } else { 0 };
+        self.written = before.saturating_add(payload);
+        self.writing = !last;
     }
 
     /// Processes a segment of a Send. The message is complete when its last
@@ -74,10 +82,11 @@ impl Machine {
             })?;
         }
         next(&mut self.peer_send_msn);
-        if let Some(Receiving { id, end, .. }) = self.receiving {
+        if let Some(Receiving { id, end, immediate, .. }) = self.receiving {
             let completion = Completion {
                 bytes: u32::try_from(end.unwrap_or(0)).unwrap_or(u32::MAX),
                 invalidated,
+                immediate,
                 solicited: opcode.solicited(),
                 ..self.received(id, Completed::Receive, Status::Success)
             };
@@ -88,8 +97,11 @@ impl Machine {
 
     /// Immediate data consumes a receive and does not write to its memory (RFC
     /// 7306, section 6).
-    fn deliver_immediate(&mut self, opcode: Opcode) {
+    fn deliver_immediate(&mut self, opcode: Opcode) -> Result<(), ErrorCode> {
         next(&mut self.peer_send_msn);
+        if self.immediate_data {
+            return self.deliver_bound(opcode);
+        }
         let immediate = self.body().first_chunk().copied();
         if let Some(Receiving { id, .. }) = self.receiving {
             let completion = Completion {
@@ -100,6 +112,7 @@ impl Machine {
             };
             self.completions.push_back((Side::Receive, completion));
         }
+        Ok(())
     }
 
     /// Builds the completion of the current receive. Its memory is released

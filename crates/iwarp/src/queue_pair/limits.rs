@@ -36,16 +36,23 @@ impl Default for Limits {
 impl Limits {
     /// Checks whether a request is valid, regardless of free space in the queue
     /// and the state; `ord` is the maximum number of outstanding Reads and
-    /// atomics.
+    /// atomics, `immediate_data` whether Sends and Writes may have it.
     ///
     /// # Errors
     /// The request exceeds a limit.
-    pub fn check(&self, request: &SendRequest, ord: u16) -> Result<(), PostError> {
+    pub fn check(&self, request: &SendRequest, ord: u16, immediate_data: bool) -> Result<(), PostError> {
         if ord == 0 && expects_response(&request.operation) {
             return Err(PostError::NoReads);
         }
         match &request.operation {
             Operation::Send { data, .. } | Operation::Write { data, .. } => self.check_data(data),
+            Operation::SendImmediate { .. } | Operation::WriteImmediate { .. } if !immediate_data => {
+                Err(PostError::NoImmediateData)
+            }
+            Operation::SendImmediate { data, .. } | Operation::WriteImmediate { data, .. } => {
+                self.check_data(data)
+            }
+            Operation::Immediate { .. } if immediate_data => Err(PostError::ImmediateAlone),
             Operation::FetchAdd { sink, .. } | Operation::CompareSwap { sink, .. } if sink.length != 8 => {
                 Err(PostError::AtomicSink)
             }

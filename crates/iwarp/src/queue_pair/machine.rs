@@ -40,6 +40,8 @@ pub struct Machine {
     pub(super) state: State,
     /// Whether CRCs are enabled.
     pub(super) checked: bool,
+    /// Whether immediate data belongs to Sends and Writes.
+    pub(super) immediate_data: bool,
 
     // Sending.
     pub(super) mulpdu: usize,
@@ -51,6 +53,8 @@ pub struct Machine {
     pub(super) awaited: VecDeque<Awaited>,
     /// Message that did not fit into the last batch.
     pub(super) current: Option<Message>,
+    /// The other message of the same request.
+    pub(super) following: Option<Box<Message>>,
     /// Read whose response was started last.
     pub(super) responding: Option<PeerRequest>,
     pub(super) responses_first: bool,
@@ -81,6 +85,8 @@ pub struct Machine {
     pub(super) peer_requests: VecDeque<PeerRequest>,
     /// Whether the last segment of the peer's current Write is missing.
     pub(super) writing: bool,
+    /// Bytes of the peer's last Write.
+    pub(super) written: u32,
     pub(super) peer_closed: bool,
     /// Next expected incoming sequence numbers.
     pub(super) peer_send_msn: u32,
@@ -113,6 +119,7 @@ impl Machine {
             limits,
             state: State::Rts,
             checked: negotiated.crc,
+            immediate_data: negotiated.immediate_data,
             mulpdu: mulpdu.clamp(SMALLEST_MULPDU, usize::from(u16::MAX)),
             framer: Framer::new(negotiated),
             batch: Batch::default(),
@@ -120,6 +127,7 @@ impl Machine {
             ord: usize::from(negotiated.ord),
             awaited: VecDeque::new(),
             current: None,
+            following: None,
             responding: None,
             responses_first: false,
             ready_to_receive: rtr(true),
@@ -139,6 +147,7 @@ impl Machine {
             ird: usize::from(negotiated.ird),
             peer_requests: VecDeque::new(),
             writing: false,
+            written: 0,
             peer_closed: false,
             peer_send_msn: 1,
             peer_request_msn: 1,
@@ -181,7 +190,8 @@ impl Machine {
         if self.state != State::Rts || self.peer_closed {
             return Err(PostError::NotConnected);
         }
-        self.limits.check(&request, u16::try_from(self.ord).unwrap_or(u16::MAX))?;
+        let ord = u16::try_from(self.ord).unwrap_or(u16::MAX);
+        self.limits.check(&request, ord, self.immediate_data)?;
         self.queue.push(request)
     }
 

@@ -47,11 +47,13 @@ pub(super) struct Message {
     pub done: u32,
     /// Serial of its request, or [`NO_REQUEST`].
     pub serial: u64,
+    /// Its request is complete with it.
+    pub ends_request: bool,
 }
 
 impl Message {
     pub(super) fn new(kind: Kind, source: Source, length: u32, serial: u64) -> Self {
-        Self { kind, source, length, done: 0, serial }
+        Self { kind, source, length, done: 0, serial, ends_request: true }
     }
 
     /// Creates a request or response message of a few bytes.
@@ -118,7 +120,7 @@ impl Message {
             framer.finish(batch.arena());
         }
         self.done += u32::try_from(payload).unwrap_or(0);
-        batch.end_fpdu(self.serial, last);
+        batch.end_fpdu(self.serial, last && self.ends_request);
         Ok(last)
     }
 

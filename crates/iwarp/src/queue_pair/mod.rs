@@ -5,9 +5,11 @@
 //! [`Machine`] is the interface; `transmit` selects the next message, `message`
 //! segments it into FPDUs of a [`Batch`], `receive` decodes the stream, `place`
 //! places payload into memory, `extend` adds memory to a receive, `deliver`
-//! completes messages, and `teardown` ends the connection.
+//! completes messages, `bound` sends and delivers immediate data with them, and
+//! `teardown` ends the connection.
 
 mod batch;
+mod bound;
 mod deliver;
 mod extend;
 mod limits;
@@ -114,6 +116,14 @@ pub enum PostError {
     /// The sink of an atomic operation is not eight bytes long.
     #[error("an atomic operation returns 8 bytes; use a sink of 8 bytes")]
     AtomicSink,
+    /// The ends have not both offered immediate data with Sends and Writes.
+    #[error(
+        "the peer takes no immediate data with Sends and Writes on this connection; send it in a message"
+    )]
+    NoImmediateData,
+    /// The ends have both offered immediate data with Sends and Writes.
+    #[error("immediate data goes with a Send or Write on this connection; post a Write of no bytes with it")]
+    ImmediateAlone,
     /// No outstanding Reads and atomics were negotiated.
     #[error("the connection was set up for no outstanding Reads; connect with ORD of at least 1")]
     NoReads,

@@ -43,6 +43,8 @@ pub(super) struct Receiving {
     /// Length of the message, once its last segment was received.
     pub end: Option<usize>,
     pub opcode: Opcode,
+    /// Immediate data that came before the Send that it belongs to.
+    pub immediate: Option<[u8; IMMEDIATE_BYTES]>,
     /// Error of the receive.
     pub failure: Option<Status>,
 }
@@ -169,9 +171,12 @@ impl Machine {
         }
         let Some(receiving) = &mut self.receiving else { return Err(ErrorCode::UntaggedNoBuffer) };
         if receiving.opcode != opcode {
-            return Err(ErrorCode::UnexpectedOpcode);
+            receiving.begin_announced(opcode)?;
         }
-        if matches!(opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
+        if opcode.is_immediate() {
+            if receiving.immediate.is_some() {
+                return Err(ErrorCode::UnexpectedOpcode);
+            }
             return match (offset, payload, last) {
                 (0, IMMEDIATE_BYTES, true) => Ok(Target::Body),
                 (0, _, _) => Err(ErrorCode::OperationUnspecified),
@@ -211,6 +216,7 @@ impl Machine {
             received: 0,
             end: None,
             opcode,
+            immediate: None,
             failure: None,
         });
         for segment in request.segments.iter().filter(|segment| segment.length > 0) {

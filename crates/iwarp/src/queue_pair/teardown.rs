@@ -135,7 +135,7 @@ impl Machine {
         if matches!(self.state, State::Rts | State::Closing) {
             self.state = State::Terminate;
             self.terminate = Some(terminate);
-            self.current = None;
+            (self.current, self.following) = (None, None);
             self.peer_requests.clear();
             self.ready_to_receive = None;
         }
@@ -208,7 +208,7 @@ impl Machine {
     /// Completes every request as flushed, after releasing its memory.
     fn flush(&mut self) {
         self.batch.clear();
-        self.current = None;
+        (self.current, self.following) = (None, None);
         self.peer_requests.clear();
         self.awaited.clear();
         self.lent.clear();

@@ -23,7 +23,7 @@ pub(super) enum PeerRequest {
 
 /// Result of selecting the next message.
 #[derive(PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     /// A message was made current.
     Message,
     /// An operation without a message was processed.
@@ -72,7 +72,7 @@ impl Machine {
             }
             if let Some(message) = &mut self.current {
                 match message.segment(self.mulpdu, &mut self.framer, &mut self.batch) {
-                    Ok(true) => self.current = None,
+                    Ok(true) => self.current = self.following.take().map(|following| *following),
                     Ok(false) => {}
                     Err(error) => self.read_failed(error),
                 }
@@ -178,6 +178,9 @@ impl Machine {
                 let msn = next(&mut self.send_msn);
                 Ok(Message::of_bytes(untagged(opcode, queue::SEND, msn), data, serial))
             }
+            Operation::SendImmediate { .. } | Operation::WriteImmediate { .. } => {
+                return self.next_with_immediate(serial);
+            }
             Operation::LocalInvalidate { .. } | Operation::BindWindow { .. } => {
                 return self.local_operation(serial);
             }
@@ -238,7 +241,7 @@ impl Machine {
 
     /// Handles a local error, which ends the stream; the Terminate reports that
     /// the peer did not cause it (RFC 5040, section 7.2).
-    fn local_failure(&mut self, serial: u64, status: Status) -> Next {
+    pub(super) fn local_failure(&mut self, serial: u64, status: Status) -> Next {
         self.queue.begun();
         self.queue.done(serial, status);
         self.terminate_locally();
@@ -433,7 +436,11 @@ impl Machine {
 }
 
 /// Looks up the data of a request; returns the source and its length.
-fn gathered(memory: &MemoryTable, domain: DomainId, data: &mut Data) -> Result<(Source, u32), AccessError> {
+pub(super) fn gathered(
+    memory: &MemoryTable,
+    domain: DomainId,
+    data: &mut Data,
+) -> Result<(Source, u32), AccessError> {
     match data {
         Data::Inline(bytes) => {
             let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -451,7 +458,7 @@ fn gathered(memory: &MemoryTable, domain: DomainId, data: &mut Data) -> Result<(
     }
 }
 
-fn untagged(opcode: Opcode, queue: u32, msn: u32) -> Kind {
+pub(super) fn untagged(opcode: Opcode, queue: u32, msn: u32) -> Kind {
     Kind::Untagged { opcode, queue, msn, invalidate: Stag::default() }
 }
 

@@ -6,6 +6,41 @@ use crate::stag::Stag;
 /// Bytes of an immediate data message (RFC 7306, section 6.2).
 pub const IMMEDIATE_BYTES: usize = 8;
 
+/// Content of an immediate data message between ends that both offer immediate data with Sends and Writes: the message
+/// that it belongs to, in four bytes, then four bytes for the consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoundImmediate {
+    /// Of the Write before it.
+    Write([u8; 4]),
+    /// Of the Send that follows.
+    Send([u8; 4]),
+}
+
+impl BoundImmediate {
+    const WRITE: [u8; 4] = [0, 0, 0, 1];
+    const SEND: [u8; 4] = [0, 0, 0, 2];
+
+    /// Encodes it.
+    #[must_use]
+    pub fn encode(self) -> [u8; IMMEDIATE_BYTES] {
+        let ([a, b, c, d], [e, f, g, h]) = match self {
+            Self::Write(data) => (Self::WRITE, data),
+            Self::Send(data) => (Self::SEND, data),
+        };
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// Decodes it; `None` if it belongs to neither.
+    #[must_use]
+    pub fn decode([a, b, c, d, e, f, g, h]: [u8; IMMEDIATE_BYTES]) -> Option<Self> {
+        match [a, b, c, d] {
+            Self::WRITE => Some(Self::Write([e, f, g, h])),
+            Self::SEND => Some(Self::Send([e, f, g, h])),
+            _ => None,
+        }
+    }
+}
+
 /// Read Request (RFC 5040, section 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {

@@ -6,7 +6,9 @@ mod message;
 mod terminate;
 
 pub use code::ErrorCode;
-pub use message::{AtomicOperation, AtomicRequest, AtomicResponse, IMMEDIATE_BYTES, ReadRequest};
+pub use message::{
+    AtomicOperation, AtomicRequest, AtomicResponse, BoundImmediate, IMMEDIATE_BYTES, ReadRequest,
+};
 pub use terminate::{Quoted, TERMINATE_MAX, Terminate};
 
 use crate::ddp::Header;
@@ -168,6 +170,12 @@ impl Opcode {
     #[must_use]
     pub fn solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate | Self::ImmediateSolicited)
+    }
+
+    /// Whether it is immediate data (RFC 7306, section 6).
+    #[must_use]
+    pub fn is_immediate(self) -> bool {
+        matches!(self, Self::Immediate | Self::ImmediateSolicited)
     }
 
     /// Whether the four reserved bytes of the header carry an STag to

@@ -30,6 +30,9 @@ pub struct ConnectOptions {
     /// less overhead where segments are small. Signalled in a reserved bit of
     /// the request that Linux' siw defines for it; other peers ignore it.
     pub large_fpdus: bool,
+    /// Offer immediate data with Sends and Writes, used if both sides offer it: there is no immediate data of its own
+    /// then. Signalled in a reserved bit of the request; other implementations ignore it.
+    pub immediate_data: bool,
     /// Local address; `None` leaves it to the kernel.
     pub local: Option<SocketAddr>,
     /// Timeout of the whole setup: TCP, request, reply.
@@ -73,6 +76,7 @@ impl Default for ConnectOptions {
             fall_back: true,
             peer_to_peer: false,
             large_fpdus: false,
+            immediate_data: false,
             local: None,
             timeout: Duration::from_secs(10),
             tcp_timeout: Duration::from_secs(10),
@@ -110,6 +114,8 @@ pub struct AcceptOptions {
     pub markers: bool,
     /// Accept FPDUs larger than a TCP segment if the peer offers them.
     pub large_fpdus: bool,
+    /// Take immediate data with Sends and Writes if the peer does, which has no immediate data of its own then.
+    pub immediate_data: bool,
     /// Send before the peer's first message, which the standard forbids (RFC
     /// 5044, section 7.1.2): for applications in which the responder sends
     /// first and the initiator is known to be ready for it, without a
@@ -128,6 +134,7 @@ impl Default for AcceptOptions {
             crc: false,
             markers: false,
             large_fpdus: true,
+            immediate_data: false,
             send_first: false,
             socket: SocketOptions::default(),
         }
@@ -160,6 +167,8 @@ pub struct Established {
     pub peer_to_peer: bool,
     /// This side is the initiator.
     pub initiator: bool,
+    /// Both ends take immediate data with Sends and Writes.
+    pub immediate_data: bool,
     /// Maximum length of a ULPDU (RFC 5044, section 4.5).
     pub mulpdu_bytes: usize,
 }

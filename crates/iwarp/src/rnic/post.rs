@@ -30,9 +30,13 @@ impl Link {
             return Err(ListError { posted: 0, error: PostError::NotConnected });
         }
         let Some(engine) = &self.engine else { return self.post_to_machine(requests) };
-        let ord = self.established.get().map_or(0, |established| established.ord);
+        let (ord, immediate_data) = self
+            .established
+            .get()
+            .map_or((0, false), |established| (established.ord, established.immediate_data));
         let depth = self.limits.send_queue;
-        let outcome = self.inbox.post(requests, depth, |request| self.limits.check(request, ord));
+        let outcome =
+            self.inbox.post(requests, depth, |request| self.limits.check(request, ord, immediate_data));
         engine.ring(self);
         outcome
     }

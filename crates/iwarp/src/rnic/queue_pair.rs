@@ -265,9 +265,10 @@ impl QueuePair {
     /// the end of a connection, in interfaces that accept them.
     pub fn complete_flushed(&self, id: u64, completed: Completed) {
         let completions = match completed {
-            Completed::Receive | Completed::ReceiveImmediate | Completed::ReceiveFull => {
-                &self.link().receives
-            }
+            Completed::Receive
+            | Completed::ReceiveImmediate
+            | Completed::ReceiveWritten
+            | Completed::ReceiveFull => &self.link().receives,
             _ => &self.link().sends,
         };
         completions.push(flushed(self.id(), id, completed));

@@ -197,6 +197,7 @@ impl Prepared {
             ord: self.negotiated.ord,
             peer_to_peer: self.negotiated.rtr.is_some(),
             initiator: self.negotiated.initiator,
+            immediate_data: self.negotiated.immediate_data,
             mulpdu_bytes: mulpdu,
         };
         Ok((machine, established))

@@ -128,7 +128,7 @@ impl CompletionQueue {
         let flight = locked(&self.flights).get(&completion.queue_pair)?.upgrade()?;
         let mut buffers = Buffers::new();
         completion.id = match completion.completed {
-            Completed::Receive | Completed::ReceiveImmediate => {
+            Completed::Receive | Completed::ReceiveImmediate | Completed::ReceiveWritten => {
                 let (id, loans) = locked(&flight.receives).remove(completion.id)?;
                 reclaim(loans, &mut buffers);
                 id

@@ -43,7 +43,8 @@ static void open_endpoint(const char *port) {
     struct fi_info *hints = fi_allocinfo(), *info;
     struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED};
     struct fi_av_attr vector = {.type = FI_AV_TABLE};
-    hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
+    hints->caps = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV;
+    hints->domain_attr->cq_data_size = 8;
     hints->ep_attr->type = FI_EP_RDM;
     hints->tx_attr->op_flags = FI_COMPLETION;
     hints->fabric_attr->prov_name = strdup("clearstream");
@@ -68,6 +69,20 @@ static void close_endpoint(void) {
     CHECK(fi_close(&av->fid));
     CHECK(fi_close(&domain->fid));
     CHECK(fi_close(&fabric->fid));
+}
+
+/* Sends this endpoint's address to a process by a pipe, and inserts the one that comes from there. */
+static inline fi_addr_t peer_of(int from, int to) {
+    char own[64], other[64];
+    size_t length = sizeof own;
+    fi_addr_t peer;
+    memset(own, 0, sizeof own);
+    CHECK(fi_getname(&ep->fid, own, &length));
+    if (write(to, own, sizeof own) != sizeof own || read(from, other, sizeof other) != sizeof other)
+        fail("addresses");
+    if (fi_av_insert(av, other, 1, &peer, 0, NULL) != 1)
+        fail("fi_av_insert");
+    return peer;
 }
 
 /* Waits for one completion; returns 0, or the error of a request. */

@@ -10,17 +10,6 @@ enum { COUNT = sizeof SIZES / sizeof *SIZES, LARGEST = 3000001, ROUNDS = 100 };
 
 static fi_addr_t peer;
 
-static void exchange_addresses(int from, int to) {
-    char own[64], other[64];
-    size_t length = sizeof own;
-    memset(own, 0, sizeof own);
-    CHECK(fi_getname(&ep->fid, own, &length));
-    if (write(to, own, sizeof own) != sizeof own || read(from, other, sizeof other) != sizeof other)
-        fail("addresses");
-    if (fi_av_insert(av, other, 1, &peer, 0, NULL) != 1)
-        fail("fi_av_insert");
-}
-
 static unsigned char byte(size_t at, size_t size, int round) { return (unsigned char)(at * 7 + size + round * 31 + at / 251); }
 
 /* Posts a receive, and sends; in the other order when `late`: the message then waits for its receive. */
@@ -89,7 +78,7 @@ int main(void) {
     if (child == 0) {
         alarm(4 * BOUND_S);
         open_endpoint(NULL);
-        exchange_addresses(down[0], up[1]);
+        peer = peer_of(down[0], up[1]);
         talk();
         if (write(up[1], "done", 4) != 4)
             fail("done");
@@ -98,7 +87,7 @@ int main(void) {
     }
     close(up[1]);
     open_endpoint(NULL);
-    exchange_addresses(up[0], down[1]);
+    peer = peer_of(up[0], down[1]);
     talk();
     if (read(up[0], buffer, 4) != 4)
         fail("the peer found an error");

@@ -29,3 +29,8 @@ fn bytes_arrive_and_requests_of_a_killed_peer_fail() {
 fn a_peer_is_its_address_however_often_it_is_inserted_or_started() {
     succeeds("peers");
 }
+
+#[test]
+fn eight_bytes_of_data_come_with_a_message_of_every_kind_and_length() {
+    succeeds("data");
+}

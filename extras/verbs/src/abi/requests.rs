@@ -3,7 +3,9 @@
 use std::ffi::{c_int, c_uint};
 
 pub const IBV_WR_RDMA_WRITE: c_int = 0;
+pub const IBV_WR_RDMA_WRITE_WITH_IMM: c_int = 1;
 pub const IBV_WR_SEND: c_int = 2;
+pub const IBV_WR_SEND_WITH_IMM: c_int = 3;
 pub const IBV_WR_RDMA_READ: c_int = 4;
 pub const IBV_WR_ATOMIC_CMP_AND_SWP: c_int = 5;
 pub const IBV_WR_ATOMIC_FETCH_AND_ADD: c_int = 6;
@@ -32,6 +34,7 @@ pub const IBV_WC_FETCH_ADD: c_int = 4;
 pub const IBV_WC_BIND_MW: c_int = 5;
 pub const IBV_WC_LOCAL_INV: c_int = 6;
 pub const IBV_WC_RECV: c_int = 128;
+pub const IBV_WC_RECV_RDMA_WITH_IMM: c_int = 129;
 
 pub const IBV_WC_WITH_IMM: c_uint = 1 << 1;
 pub const IBV_WC_WITH_INV: c_uint = 1 << 3;

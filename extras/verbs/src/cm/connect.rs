@@ -119,6 +119,7 @@ fn connect(id: Handle<Id>, param: Option<&rdma_conn_param>) -> Result<(), c_int>
         crc: runtime.settings.crc,
         peer_to_peer: true,
         large_fpdus: true,
+        immediate_data: true,
         local: known.inner.local,
         timeout: defaults.tcp_timeout + ACCEPTED_WITHIN,
         reply_timeout: ACCEPTED_WITHIN,
@@ -230,6 +231,7 @@ fn accept(id: Handle<Id>, param: Option<&rdma_conn_param>) -> Result<(), c_int> 
         ord: initiator,
         crc: runtime.settings.crc,
         socket: known.inner.socket,
+        immediate_data: true,
         ..AcceptOptions::default()
     };
     let Stage::Requested(incoming) = std::mem::replace(&mut known.inner.stage, Stage::Ended) else {

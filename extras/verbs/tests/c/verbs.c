@@ -288,7 +288,7 @@ int main(void) {
     expect(&side, 4, IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
     memcpy(&counter, local, sizeof counter);
     CHECK(counter == 42);
-    CHECK(post(&side, IBV_WR_SEND_WITH_IMM, 5, 0, 0, 8) == EOPNOTSUPP);
+    CHECK(post(&side, IBV_WR_TSO, 5, 0, 0, 8) == EOPNOTSUPP);
 
     /* Reads wait for the peer: the queue is full until they complete. */
     int posted = 0, code = 0;

@@ -26,7 +26,7 @@ const CONNECTED: [&str; 8] = [
 
 /// Messages without connections, with `-v` where the program verifies each byte, and `-W` for no more of the longest
 /// messages than are in flight: the programs clear the memory of 64 each.
-const DATAGRAMS: [&str; 18] = [
+const DATAGRAMS: [&str; 19] = [
     "fi_rdm",
     "fi_av_xfer -e rdm",
     "fi_poll -t queue",
@@ -39,6 +39,7 @@ const DATAGRAMS: [&str; 18] = [
     "fi_multi_recv -e rdm -I 5",
     "fi_bw -e rdm -v -T 0 -I 20",
     "fi_rma_bw -e rdm -o write -I 5 -W 16",
+    "fi_rma_bw -e rdm -o writedata -I 5 -W 16",
     "fi_rma_bw -e rdm -o read -I 5 -U -S 1048576",
     "fi_rdm_atomic -I 5 -o all",
     "fi_rdm_cntr_pingpong -I 5 -S 65536",
@@ -62,7 +63,7 @@ const UNITS: [(&str, &str, usize); 9] = [
 
 /// What libfabric 1.17 does not offer over an iWARP device, whichever it is: it says so, `FI_ENODATA`.
 const NOT_OFFERED: [(&str, &str, &str); 16] = [
-    (MSG, "fi_cq_data -e msg", "no immediate data in iWARP (RFC 5040)"),
+    (MSG, "fi_cq_data -e msg", "libfabric asks no iWARP device for immediate data"),
     (MSG, "fi_rma_bw -e msg -o writedata", "the same"),
     (MSG, "fi_shared_ctx -e msg", "no shared send queues in verbs"),
     (MSG, "fi_shared_ctx -e msg --no-rx-shared-ctx", "the same"),
@@ -81,11 +82,10 @@ const NOT_OFFERED: [(&str, &str, &str); 16] = [
 ];
 
 /// Programs that cannot run here, not started.
-const EXCLUDED: [(&str, &str); 9] = [
+const EXCLUDED: [(&str, &str); 8] = [
     ("fi_unexpected_msg -e msg, fi_multi_recv -e msg", "FI_RM_ENABLED and FI_MULTI_RECV, which ofi_rxm adds"),
-    // libfabric 1.17 offers them, and sends immediate data, which iWARP does not have.
-    ("fi_cq_data -e rdm", "the data is dropped by the provider verbs"),
-    ("fi_rma_bw -e rdm -o writedata", "ofi_rxm repeats the rejected request for ever"),
+    // libfabric 1.17 offers it.
+    ("fi_cq_data -e rdm", "the data is dropped by the provider verbs over iWARP devices"),
     (
         "fi_shared_ctx -e msg --no-tx-shared-ctx",
         "the client sends to all endpoints at once, whether the server has posted its receives or not",

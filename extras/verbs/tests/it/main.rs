@@ -4,6 +4,7 @@
 mod common;
 mod connections;
 mod fabtests;
+mod immediate;
 mod layout;
 mod mpi;
 mod programs;

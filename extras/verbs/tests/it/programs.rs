@@ -49,9 +49,9 @@ fn root_rping_runs_with_a_checksum_over_ipv6_and_with_a_queue_pair_of_its_own() 
     let capture = Capture::start(&network.client);
     let crc = [("CLEARSTREAM_VERBS_CRC", "1")];
     pair(&network, &crc, PORT_RPING, ["rping -s -V -C 5 -a fd77::1", "rping -c -V -C 5 -a fd77::1"]);
-    // Key, then the flags C and S of revision 2 (RFC 5044, RFC 6581).
+    // Key, then the flags C and S of revision 2 (RFC 5044, RFC 6581), and the reserved ones of large FPDUs and immediate data.
     let mut request = MPA_REQUEST.to_vec();
-    request.push(0x58);
+    request.push(0x5a);
     assert_eq!(count(&capture.packets(), &request), 1);
     pair(
         &network,
@@ -207,14 +207,16 @@ fn root_perftest_runs_with_inline_progress() {
 }
 
 #[test]
-fn root_qperf_measures_sends_reads_and_atomics() {
+fn root_qperf_measures_sends_reads_atomics_and_writes_with_immediate_data() {
     let network = Network::new();
     // Serves until it is stopped.
     let mut server = Program::start(&network.server, &[], "qperf");
     server.await_listening(&network.server, PORT_QPERF);
-    let line = format!("qperf -cm1 -t 1 {SERVER} rc_lat rc_rdma_read_lat rc_rdma_read_bw rc_fetch_add_mr");
+    let line = format!(
+        "qperf -cm1 -t 1 {SERVER} rc_lat rc_rdma_read_lat rc_rdma_read_bw rc_fetch_add_mr rc_rdma_write_lat rc_rdma_write_bw"
+    );
     let text = Program::start(&network.client, &[], &line).succeeds().stdout;
-    assert_eq!(text.matches("latency").count(), 2, "{text}");
+    assert_eq!(text.matches("latency").count(), 3, "{text}");
     assert!(text.contains("bw") && text.contains("msg_rate"), "{text}");
 }
 

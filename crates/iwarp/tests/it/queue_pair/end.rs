@@ -29,6 +29,7 @@ pub(crate) fn negotiated(initiator: bool) -> Negotiated {
         markers_out: false,
         markers_in: false,
         large_fpdus: false,
+        immediate_data: false,
         revision: 1,
         ird: 4,
         ord: 4,

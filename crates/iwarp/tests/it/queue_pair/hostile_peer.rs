@@ -14,7 +14,7 @@ use clearstream_iwarp::memory::{Access, MemoryTable, Piece, Region};
 use clearstream_iwarp::mpa::{Crc, Framer, Negotiated, Rtr};
 use clearstream_iwarp::queue_pair::{Limits, Machine, ReceiveQueue, Receives, Side, State};
 use clearstream_iwarp::stag::{QueuePairId, Stag};
-use clearstream_iwarp::work::{Operation, ReceiveRequest, Remote, Segment, SendRequest};
+use clearstream_iwarp::work::{Data, InlineData, Operation, ReceiveRequest, Remote, Segment, SendRequest};
 use smallvec::SmallVec;
 
 const REGION: usize = 8192;
@@ -82,6 +82,7 @@ fn target(input: &mut Input<'_>) -> Target {
         markers_out: flags & 2 != 0,
         markers_in: flags & 4 != 0,
         large_fpdus: false,
+        immediate_data: flags & 16 != 0,
         revision: 2,
         ird: 3,
         ord: 3,
@@ -123,7 +124,15 @@ fn target(input: &mut Input<'_>) -> Target {
         read(SINKS.start..SINKS.start + 600),
         Operation::FetchAdd { sink: of(&(SINKS.start + 600..SINKS.start + 608)), remote, add: 1, mask: 0 },
         read(SINKS.start + 608..SINKS.end),
-        Operation::Immediate { data: [1; 8], solicited: true },
+        if negotiated.immediate_data {
+            Operation::SendImmediate {
+                data: Data::Inline(InlineData::new()),
+                immediate: [1; 4],
+                solicited: true,
+            }
+        } else {
+            Operation::Immediate { data: [1; 8], solicited: true }
+        },
     ];
     for (id, operation) in (0..).zip(operations) {
         machine.post_send(SendRequest { id, operation, signaled: true, fence: false }).unwrap();

@@ -7,6 +7,7 @@ mod extend;
 mod frames;
 mod hostile;
 mod hostile_peer;
+mod immediate;
 mod lifecycle;
 mod model;
 mod plan;

@@ -26,6 +26,8 @@ struct Setup {
     straight: bool,
     /// Receives get their memory piece by piece.
     extends: bool,
+    /// Both sides take immediate data with Sends and Writes.
+    immediate_data: bool,
     /// Seed of the schedule.
     seed: u64,
 }
@@ -38,23 +40,33 @@ fn setup() -> impl Strategy<Value = Setup> {
         (mulpdu(), mulpdu()),
         (1_u16..5, 1_u16..5),
         (1_usize..17, 1_usize..17),
-        (any::<bool>(), rtr, any::<[bool; 2]>()),
+        (any::<bool>(), rtr, any::<[bool; 3]>()),
         any::<u64>(),
     )
-        .prop_map(|([crc, one, other], mulpdu, ord, depth, (shared, rtr, [straight, extends]), seed)| {
-            Setup {
-                crc,
-                markers: [one, other],
-                mulpdu: mulpdu.into(),
-                ord: ord.into(),
-                depth: depth.into(),
-                shared,
-                rtr,
-                straight,
-                extends,
+        .prop_map(
+            |(
+                [crc, one, other],
+                mulpdu,
+                ord,
+                depth,
+                (shared, rtr, [straight, extends, immediate_data]),
                 seed,
-            }
-        })
+            )| {
+                Setup {
+                    crc,
+                    markers: [one, other],
+                    mulpdu: mulpdu.into(),
+                    ord: ord.into(),
+                    depth: depth.into(),
+                    shared,
+                    rtr,
+                    straight,
+                    extends,
+                    immediate_data,
+                    seed,
+                }
+            },
+        )
 }
 
 fn side(setup: &Setup, index: usize) -> End {
@@ -65,6 +77,7 @@ fn side(setup: &Setup, index: usize) -> End {
         ord: setup.ord[index],
         ird: setup.ord[1 - index],
         rtr: setup.rtr,
+        immediate_data: setup.immediate_data,
         ..negotiated(index == 0)
     };
     let limits =
@@ -139,10 +152,24 @@ fn two_sides(setup: &Setup, programs: &[Vec<Step>; 2]) {
     let mut expected = [Expected::of(&ends[0], setup.seed), Expected::of(&ends[1], !setup.seed)];
     let requests = {
         let [mine, theirs] = &mut expected;
-        let mut planner = Planner { end: &ends[0], peer: &ends[1], mine, theirs, reads_landing: false };
+        let mut planner = Planner {
+            end: &ends[0],
+            peer: &ends[1],
+            mine,
+            theirs,
+            reads_landing: false,
+            immediate_data: setup.immediate_data,
+        };
         let first = planner.plan(&programs[0]);
         let [theirs, mine] = &mut expected;
-        let mut planner = Planner { end: &ends[1], peer: &ends[0], mine, theirs, reads_landing: false };
+        let mut planner = Planner {
+            end: &ends[1],
+            peer: &ends[0],
+            mine,
+            theirs,
+            reads_landing: false,
+            immediate_data: setup.immediate_data,
+        };
         [first.into(), planner.plan(&programs[1]).into()]
     };
     if setup.extends {

@@ -35,6 +35,7 @@ pub(crate) enum Op {
         solicited: bool,
         invalidate: bool,
         slack: usize,
+        immediate: Option<[u8; 4]>,
     },
     Write {
         from: usize,
@@ -42,6 +43,7 @@ pub(crate) enum Op {
         length: usize,
         pieces: usize,
         inline: bool,
+        immediate: Option<([u8; 4], bool)>,
     },
     Read {
         landing: bool,
@@ -87,12 +89,14 @@ fn length() -> impl Strategy<Value = usize> {
 fn op() -> impl Strategy<Value = Op> {
     let place = 0..SOURCE;
     prop_oneof![
-        4 => (place.clone(), length(), 1_usize..5, any::<[bool; 3]>(), 0_usize..200).prop_map(
-            |(from, length, pieces, [inline, solicited, invalidate], slack)| {
-                Op::Send { from, length, pieces, inline, solicited, invalidate, slack }
+        4 => (place.clone(), length(), 1_usize..5, any::<[bool; 3]>(), 0_usize..200, any::<Option<[u8; 4]>>())
+            .prop_map(|(from, length, pieces, [inline, solicited, invalidate], slack, immediate)| {
+                Op::Send { from, length, pieces, inline, solicited, invalidate, slack, immediate }
             }),
-        4 => (place.clone(), place.clone(), length(), 1_usize..5, any::<bool>()).prop_map(
-            |(from, to, length, pieces, inline)| Op::Write { from, to, length, pieces, inline }),
+        4 => (place.clone(), place.clone(), length(), 1_usize..5, any::<bool>(), any::<Option<([u8; 4], bool)>>())
+            .prop_map(|(from, to, length, pieces, inline, immediate)| {
+                Op::Write { from, to, length, pieces, inline, immediate }
+            }),
         4 => (any::<bool>(), place.clone(), length(), any::<bool>()).prop_map(
             |(landing, from, length, invalidate)| Op::Read { landing, from, length, invalidate }),
         2 => (any::<[u8; 8]>(), any::<bool>()).prop_map(|(data, solicited)| Op::Immediate { data, solicited }),
@@ -174,6 +178,8 @@ pub(crate) struct Planner<'a> {
     /// A Read of a range that Writes change is outstanding: these Writes must
     /// be fenced, because the result of the Read would be undefined.
     pub reads_landing: bool,
+    /// Both sides take immediate data with Sends and Writes; there is none of its own then.
+    pub immediate_data: bool,
 }
 
 impl Planner<'_> {
@@ -198,16 +204,31 @@ impl Planner<'_> {
 
     fn operation(&mut self, id: u64, op: &Op) -> (Operation, Completed, usize) {
         match *op {
-            Op::Send { from, length, pieces, inline, solicited, invalidate, slack } => {
+            Op::Send { from, length, pieces, inline, solicited, invalidate, slack, immediate } => {
                 let (data, bytes) = self.data(from, length, pieces, inline);
+                if let Some(immediate) = immediate.filter(|_| self.immediate_data) {
+                    self.receive(&bytes, slack, solicited, None);
+                    self.announce([[0, 0, 0, 2], immediate]);
+                    let operation = Operation::SendImmediate { data, immediate, solicited };
+                    return (operation, Completed::Send, bytes.len());
+                }
                 let invalidate = invalidate.then(|| self.tag_of_theirs());
                 self.receive(&bytes, slack, solicited, invalidate);
                 (Operation::Send { data, solicited, invalidate }, Completed::Send, bytes.len())
             }
-            Op::Write { from, to, length, pieces, inline } => {
+            Op::Write { from, to, length, pieces, inline, immediate } => {
                 let (data, bytes) = self.data(from, length.min(SOURCE - to), pieces, inline);
                 self.theirs.write(LANDING + to, &bytes);
                 let remote = self.peer.remote(LANDING + to);
+                if let Some((immediate, solicited)) = immediate.filter(|_| self.immediate_data) {
+                    self.receive(&[], 0, solicited, None);
+                    self.announce([[0, 0, 0, 1], immediate]);
+                    let last = self.theirs.received.last_mut().unwrap();
+                    (last.completed, last.bytes) =
+                        (Completed::ReceiveWritten, u32::try_from(bytes.len()).unwrap());
+                    let operation = Operation::WriteImmediate { data, remote, immediate, solicited };
+                    return (operation, Completed::Write, bytes.len());
+                }
                 (Operation::Write { data, remote }, Completed::Write, bytes.len())
             }
             Op::Read { landing, from, length, invalidate } => {
@@ -224,6 +245,13 @@ impl Planner<'_> {
                 }
                 let remote = self.peer.remote(from);
                 (Operation::Read { sink, remote, invalidate }, Completed::Read, length)
+            }
+            Op::Immediate { data: [.., a, b, c, d], solicited } if self.immediate_data => {
+                let immediate = Some(([a, b, c, d], solicited));
+                self.operation(
+                    id,
+                    &Op::Write { from: 0, to: 0, length: 0, pieces: 1, inline: true, immediate },
+                )
             }
             Op::Immediate { data, solicited } => {
                 let number = self.theirs.received.len() as u64;
@@ -300,6 +328,11 @@ impl Planner<'_> {
             ..completion(number, Completed::Receive, bytes.len())
         });
         self.theirs.invalid.extend(invalidated);
+    }
+
+    /// The receive of the last message has immediate data too.
+    fn announce(&mut self, immediate: [[u8; 4]; 2]) {
+        self.theirs.received.last_mut().unwrap().immediate = immediate.concat().try_into().ok();
     }
 
     fn post(&self, id: u64, segments: Segments) {

@@ -94,7 +94,7 @@ fn posting_has_limits() {
     let most = Segment { length: u32::MAX, ..segment };
     let data = Data::Gather(SmallVec::from_slice(&[most, segment]));
     let long = request(1, Operation::Write { data, remote });
-    assert_eq!(wide.check(&long, 1), Err(PostError::Length));
+    assert_eq!(wide.check(&long, 1, false), Err(PostError::Length));
 }
 
 #[test]

@@ -40,6 +40,7 @@ pub(crate) fn offer(frame: &SetupFrame) -> Offer {
         markers: frame.markers,
         crc: frame.crc,
         large_fpdus: frame.large_fpdus,
+        immediate_data: frame.immediate_data,
         revision: frame.revision,
         ird: enhanced.ird,
         ord: enhanced.ord,

@@ -19,6 +19,7 @@ pub(crate) fn negotiated(crc: bool, markers: bool) -> Negotiated {
         markers_out: markers,
         markers_in: markers,
         large_fpdus: false,
+        immediate_data: false,
         revision: 2,
         ird: 4,
         ord: 4,

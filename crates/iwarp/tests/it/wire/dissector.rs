@@ -277,6 +277,7 @@ fn offer(parameters: Parameters, private_data: &[u8]) -> Offer {
         markers: parameters.markers,
         crc: parameters.crc,
         large_fpdus: false,
+        immediate_data: false,
         revision: parameters.revision,
         ird: 4,
         ord: 4,

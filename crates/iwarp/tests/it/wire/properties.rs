@@ -364,8 +364,12 @@ fn setup_frame() -> impl Strategy<Value = SetupFrame> {
         (0_u8..=1).prop_map(|revision| (revision, None)),
         enhanced.prop_map(|fields| (2, Some(fields)))
     ];
-    (any::<[bool; 6]>(), fields, vec(any::<u8>(), 0..=508)).prop_map(
-        |([request, markers, crc, reject, large_fpdus, ready], (revision, enhanced), private_data)| {
+    (any::<[bool; 7]>(), fields, vec(any::<u8>(), 0..=508)).prop_map(
+        |(
+            [request, markers, crc, reject, large_fpdus, ready, immediate_data],
+            (revision, enhanced),
+            private_data,
+        )| {
             SetupFrame {
                 kind: if request { Kind::Request } else { Kind::Reply },
                 markers,
@@ -374,6 +378,7 @@ fn setup_frame() -> impl Strategy<Value = SetupFrame> {
                 large_fpdus,
                 // Of a Reply only.
                 ready: ready && !request,
+                immediate_data,
                 revision,
                 enhanced,
                 private_data,
@@ -386,11 +391,12 @@ fn offer(revision: std::ops::RangeInclusive<u8>) -> impl Strategy<Value = Offer>
     let reads = prop_oneof![0_u16..200, Just(NOT_NEGOTIATED)];
     let kinds =
         prop::option::of(any::<[bool; 3]>().prop_map(|[send, write, read]| RtrKinds { send, write, read }));
-    (any::<[bool; 3]>(), revision, reads.clone(), reads, kinds).prop_map(
-        |([markers, crc, large_fpdus], revision, ird, ord, peer_to_peer)| Offer {
+    (any::<[bool; 4]>(), revision, reads.clone(), reads, kinds).prop_map(
+        |([markers, crc, large_fpdus, immediate_data], revision, ird, ord, peer_to_peer)| Offer {
             markers,
             crc,
             large_fpdus,
+            immediate_data,
             revision,
             ird,
             ord,

@@ -16,6 +16,7 @@ fn offer(revision: u8) -> Offer {
         markers: false,
         crc: false,
         large_fpdus: false,
+        immediate_data: false,
         revision,
         ird: 8,
         ord: 4,
@@ -31,6 +32,7 @@ fn frame(kind: Kind, revision: u8) -> SetupFrame {
         crc: false,
         reject: false,
         large_fpdus: false,
+        immediate_data: false,
         ready: false,
         revision,
         enhanced: None,
@@ -78,6 +80,7 @@ fn frames_byte_for_byte() {
         ),
         (SetupFrame { large_fpdus: true, ..frame(Kind::Request, 1) }, format!("{REQUEST} 08 01 0000")),
         (SetupFrame { ready: true, ..frame(Kind::Reply, 1) }, format!("{REPLY} 04 01 0000")),
+        (SetupFrame { immediate_data: true, ..frame(Kind::Request, 1) }, format!("{REQUEST} 02 01 0000")),
     ];
     for (frame, figure) in figures {
         let bytes = hex(&figure);
@@ -126,7 +129,7 @@ fn other_protocols_and_early_data_are_rejected_at_once() {
     let empty = hex(&format!("{REQUEST} 10 02 0003 000000"));
     assert_eq!(SetupFrame::decode(Kind::Request, &empty), Err(MpaError::Enhanced));
     // Reserved bits are not checked; in revision 1 bit S is one of them.
-    let reserved = hex(&format!("{REQUEST} 17 01 0000"));
+    let reserved = hex(&format!("{REQUEST} 15 01 0000"));
     assert_eq!(SetupFrame::decode(Kind::Request, &reserved), Ok(Some((frame(Kind::Request, 1), 20))));
 }
 
@@ -289,6 +292,23 @@ fn a_rejection_brings_private_data() {
     assert_eq!(conclude(&offer(1), &reply), Err(MpaError::Rejected { private_data: vec![] }));
     let nonsense = SetupFrame { reject: true, ..frame(Kind::Request, 1) };
     assert_eq!(respond(&offer(1), &nonsense).unwrap_err(), (None, MpaError::RejectInRequest));
+}
+
+/// An initiator of siw sets no such bit, and its responder returns that of the Request.
+#[test]
+fn immediate_data_only_if_both_sides_say_that_they_offer_it() {
+    for ours in [false, true] {
+        for theirs in [false, true] {
+            let initiator = Offer { immediate_data: ours, ..offer(2) };
+            let responder = Offer { immediate_data: theirs, ..offer(2) };
+            let negotiated = set_up(&initiator, &responder).unwrap();
+            assert_eq!(negotiated.map(|negotiated| negotiated.immediate_data), [ours && theirs; 2]);
+        }
+        let request = initiate(&Offer { immediate_data: ours, ..offer(2) });
+        let returned = SetupFrame { kind: Kind::Reply, ..request };
+        let negotiated = conclude(&Offer { immediate_data: true, ..offer(2) }, &returned).unwrap();
+        assert!(!negotiated.immediate_data);
+    }
 }
 
 /// siw's private bit is returned and used only if both sides set it.
