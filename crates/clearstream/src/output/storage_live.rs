@@ -1,16 +1,18 @@
-//! What the ranks of a storage measurement do now, for people: at most 70 columns.
+//! What the ranks of a storage measurement do now, for people: a line of at most 80 columns.
 
 use clearstream_schema::{human, storage::StorageLive};
-
-const MIB: f64 = 1_048_576.0;
 
 /// One line.
 pub fn line(live: &StorageLive) -> String {
     let mut text = format!("{} {}", live.phase, live.iteration);
     if live.bytes > 0 {
-        text.push_str(&format!("  {:.1} MiB/s", live.bandwidth_bps / 8.0 / MIB));
+        text.push_str(&format!("  {}", human::byte_rate(live.bandwidth_bps / 8.0)));
     }
-    text.push_str(&format!("  {:.0} calls/s", live.operations_per_second));
+    let calls = match live.operations_per_second {
+        rate if rate >= 1e6 => format!("{:.1} million", rate / 1e6),
+        rate => format!("{rate:.0}"),
+    };
+    text.push_str(&format!("  {calls} calls/s"));
     let part = live.operation_count as f64 * 100.0 / live.expected_count.max(1) as f64;
     text.push_str(&format!("  {:.0} %", part.min(100.0).floor()));
     if let Some(left) = live.left_ns {
@@ -40,6 +42,6 @@ mod tests {
         let text = line(&live);
         assert!(text.len() <= 80, "{} {text}", text.len());
         let live = StorageLive { bytes: 0, left_ns: None, operation_count: 5, expected_count: 10, ..live };
-        assert_eq!(line(&live), "directory create 999999  1200000000 calls/s  50 %");
+        assert_eq!(line(&live), "directory create 999999  1200.0 million calls/s  50 %");
     }
 }

@@ -454,7 +454,7 @@ fn raw_system_calls_are_in_sys_and_in_registered_memory_alone() {
 }
 
 /// No member of the workspace depends on it but for its tests.
-pub(crate) fn only_tests_use(name: &str) -> bool {
+fn only_tests_use(name: &str) -> bool {
     list(&METADATA, "packages")
         .iter()
         .filter(|package| package["source"].is_null())

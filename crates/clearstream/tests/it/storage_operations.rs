@@ -323,7 +323,7 @@ fn what_runs_is_shown_each_second_with_the_time_left() {
     let lines: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("calls/s")).collect();
     assert!(lines.len() >= 2, "{}", ran.stderr);
     for line in lines {
-        assert!(line.len() < 80 && line.starts_with("write 0  ") && line.contains(" MiB/s"), "{line}");
+        assert!(line.len() < 80 && line.starts_with("write 0  ") && line.contains("iB/s"), "{line}");
     }
     ran.ok();
     let ran = place.run(Launcher::Threads, &own[..own.len() - 1]);
