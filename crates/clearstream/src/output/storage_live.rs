@@ -9,7 +9,7 @@ pub fn line(live: &StorageLive) -> String {
         text.push_str(&format!("  {}", human::byte_rate(live.bandwidth_bps / 8.0)));
     }
     let calls = match live.operations_per_second {
-        rate if rate >= 1e6 => format!("{:.1} million", rate / 1e6),
+        rate if rate >= 1e6 => format!("{:.0} M", rate / 1e6),
         rate => format!("{rate:.0}"),
     };
     text.push_str(&format!("  {calls} calls/s"));
@@ -42,6 +42,6 @@ mod tests {
         let text = line(&live);
         assert!(text.len() <= 80, "{} {text}", text.len());
         let live = StorageLive { bytes: 0, left_ns: None, operation_count: 5, expected_count: 10, ..live };
-        assert_eq!(line(&live), "directory create 999999  1200.0 million calls/s  50 %");
+        assert_eq!(line(&live), "directory create 999999  1200 M calls/s  50 %");
     }
 }

@@ -4,7 +4,7 @@
 #![allow(clippy::print_stdout, reason = "tables of counts are for people")]
 
 #[path = "../it/common/mod.rs"]
-#[allow(dead_code, reason = "the other tests use all of it")]
+#[allow(dead_code, unused_imports, reason = "the other tests use all of it")]
 mod common;
 mod diagnose;
 mod gateways;
