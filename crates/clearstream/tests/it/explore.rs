@@ -29,10 +29,7 @@ static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let build = |(compiler, mpirun): (&str, &'static [&'static str])| {
         let path = folder.join(format!("explore-{}-{compiler}.so", std::process::id()));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/library/build");
-        let output = Command::new(script).arg(compiler).arg(&path).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{compiler}: .ci/install test installs it: {errors}");
+        common::build_mpi_library(compiler, &path);
         Library { mpirun, path }
     };
     launchers.map(build).into()

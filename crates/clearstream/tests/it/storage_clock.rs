@@ -96,9 +96,7 @@ fn the_time_of_a_phase_has_every_call_of_every_rank_in_it() {
 fn root_clocks_of_ranks_that_differ_are_joined() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let library = folder.path().join("libclearstream_mpi.so");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/library/build");
-    let built = Command::new(script).arg("mpicc.openmpi").arg(&library).output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    common::build_mpi_library("mpicc.openmpi", &library);
     let wrappers: BTreeMap<&str, &str> = [
         ("one-clock", "[ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && sleep 1; exec \"$@\""),
         (

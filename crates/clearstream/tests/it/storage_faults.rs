@@ -36,9 +36,7 @@ impl Place {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let library = folder.path().join("libclearstream_mpi.so");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/library/build");
-        let output = Command::new(script).arg("mpicc.openmpi").arg(&library).output().unwrap();
-        assert!(output.status.success(), ".ci/install test: {}", String::from_utf8_lossy(&output.stderr));
+        crate::common::build_mpi_library("mpicc.openmpi", &library);
         fs::create_dir(folder.path().join("data")).unwrap();
         Self { folder, library }
     }

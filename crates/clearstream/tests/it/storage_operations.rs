@@ -35,9 +35,7 @@ impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let library = folder.path().join("libclearstream_mpi.so");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/library/build");
-        let output = Command::new(script).arg("mpicc.openmpi").arg(&library).output().unwrap();
-        assert!(output.status.success(), ".ci/install test: {}", String::from_utf8_lossy(&output.stderr));
+        common::build_mpi_library("mpicc.openmpi", &library);
         fs::create_dir(folder.path().join("data")).unwrap();
         Self { folder, library }
     }

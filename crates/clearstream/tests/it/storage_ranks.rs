@@ -23,10 +23,7 @@ impl Mpi {
     /// Builds the library as a user does (`extras/mpi/library/build`).
     fn new(name: &str, mpirun: &'static str, folder: &Path) -> Self {
         let library = folder.join(format!("libclearstream_mpi.{name}.so"));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/library/build");
-        let output = Command::new(script).arg(format!("mpicc.{name}")).arg(&library).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: .ci/install test: {errors}");
+        common::build_mpi_library(&format!("mpicc.{name}"), &library);
         Self { mpirun, library }
     }
 

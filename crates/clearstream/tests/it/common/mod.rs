@@ -15,6 +15,14 @@ use rustix::event::{PollFd, PollFlags};
 
 pub(crate) use left::{descendants, inventory};
 
+/// The library of ranks for one MPI, built as a site does it (`extras/mpi/library/build`).
+pub(crate) fn build_mpi_library(compiler: &str, library: &Path) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/library/build");
+    let output = Command::new(script).arg(compiler).arg(library).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler}: .ci/install test installs it: {errors}");
+}
+
 /// How a run ended and what it wrote.
 pub(crate) struct Run {
     pub(crate) status: ExitStatus,
