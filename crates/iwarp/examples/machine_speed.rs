@@ -117,7 +117,7 @@ fn carry(one: &mut End, other: &mut End, stream: &mut Vec<u8>, spent: &mut Spent
     for piece in &pieces {
         match piece {
             Piece::Bytes(bytes) => stream.extend_from_slice(bytes),
-            Piece::Memory(span) => span.append_to(stream).unwrap(),
+            Piece::Memory(span) | Piece::Pages(span) => span.append_to(stream).unwrap(),
         }
     }
     drop(pieces);

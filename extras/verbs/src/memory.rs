@@ -2,7 +2,7 @@
 
 use std::{
     ffi::{c_int, c_uint, c_void},
-    ptr::NonNull,
+    io::Error,
 };
 
 use clearstream_iwarp::{
@@ -19,7 +19,7 @@ use crate::{
     },
     context::context,
     handle::{Users, allocate, take},
-    report::{not_offered, null},
+    report::{not_offered, notice, null},
     runtime::runtime,
 };
 
@@ -86,13 +86,29 @@ fn rights(access: c_uint) -> Option<Access> {
 fn code(error: &MemoryError) -> c_int {
     match error {
         MemoryError::NotPinned { .. } => libc::ENOMEM,
+        MemoryError::Inaccessible { .. } => libc::EFAULT,
         _ => libc::EINVAL,
     }
 }
 
+/// Says once why pages are not held, where that is not the program's choice of memory.
+fn say_what_is_not_protected(why: &Error) {
+    let reason = match why.raw_os_error() {
+        // Asked for.
+        None => return,
+        // A mapping of a file, or one that cannot be written: no card holds it.
+        Some(libc::EFAULT | libc::EOPNOTSUPP) => return,
+        Some(libc::ENOMEM) => "the limit of locked memory is too low: raise it (ulimit -l)".to_owned(),
+        Some(_) => format!("io_uring cannot be used here ({why})"),
+    };
+    notice(&format!(
+        "registered memory is checked, not held: {reason}. A peer may reach other memory that the program maps at \
+         the address of memory it gave up while it was registered"
+    ));
+}
+
 /// # Safety
-/// `pd` exists. The memory stays allocated until the region is deregistered; it is writable if a right is one of
-/// writing.
+/// `pd` exists.
 unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -106,21 +122,23 @@ unsafe fn register(
     if access & writes != 0 && access & IBV_ACCESS_LOCAL_WRITE == 0 {
         return null(libc::EINVAL);
     }
-    if addr.is_null() && length > 0 {
+    // As the kernel answers (drivers/infiniband/sw/siw/siw_verbs.c: siw_reg_user_mr).
+    if length == 0 {
+        return null(libc::EINVAL);
+    }
+    if addr.is_null() {
         return null(libc::EFAULT);
     }
-    let base = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
-    // SAFETY: `pd` is of `ibv_alloc_pd`; the program keeps the memory until it
-    // deregisters it, which is the contract of ibv_reg_mr(3).
-    let tag = unsafe {
-        let domain = &domain(pd).domain;
-        raw::memory(base, length, iova, None)
-            .and_then(|memory| runtime.rnic.memory().register(domain.id(), memory, rights, 0))
-    };
-    match tag {
-        Ok(Stag(tag)) => {
+    // SAFETY: `pd` is of `ibv_alloc_pd`.
+    let domain = unsafe { &domain(pd).domain };
+    let (table, keeping) = (runtime.rnic.memory(), runtime.settings.memory);
+    match raw::register_untrusted(table, domain.id(), addr.cast(), length, iova, rights, keeping) {
+        Ok((Stag(tag), not_held)) => {
+            if let Some(why) = not_held {
+                say_what_is_not_protected(&why);
+            }
             // SAFETY: as above.
-            unsafe { domain(pd) }.users.add();
+            unsafe { self::domain(pd) }.users.add();
             let context = context();
             allocate(ibv_mr { context, pd, addr, length, handle: tag >> 8, lkey: tag, rkey: tag })
         }
@@ -131,8 +149,7 @@ unsafe fn register(
 /// Registers memory.
 ///
 /// # Safety
-/// [The contract of this library](crate#safety); the memory stays allocated until it is deregistered, and is writable
-/// if a right is one of writing.
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,

@@ -2,6 +2,8 @@
 
 use std::{env, net::IpAddr};
 
+use clearstream_iwarp::memory::raw::Keeping;
+
 /// Which thread makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -22,6 +24,8 @@ pub struct Settings {
     pub address: Option<IpAddr>,
     /// Progress.
     pub mode: Mode,
+    /// How registered memory is reached.
+    pub memory: Keeping,
     /// Request CRC32C as initiator and as responder.
     pub crc: bool,
     /// Report statistics at exit.
@@ -53,6 +57,11 @@ impl Settings {
             Some("offloaded") => Mode::Offloaded,
             Some(other) => return Err(wrong("PROGRESS", other, "adaptive, inline or offloaded")),
         };
+        let memory = match read("MEMORY").as_deref() {
+            None | Some("held") => Keeping::Held,
+            Some("checked") => Keeping::Checked,
+            Some(other) => return Err(wrong("MEMORY", other, "held or checked")),
+        };
         let switch = |key: &str| match read(key).as_deref() {
             None | Some("0") => Ok(false),
             Some("1") => Ok(true),
@@ -65,6 +74,6 @@ impl Settings {
         if name.len() > 63 || name.contains('/') {
             return Err(wrong("DEVICE", &name, "a name of at most 63 bytes without a slash"));
         }
-        Ok(Self { name, address, mode, crc, statistics: statistics || sockets, trace })
+        Ok(Self { name, address, mode, memory, crc, statistics: statistics || sockets, trace })
     }
 }

@@ -26,6 +26,11 @@ impl Access {
         self.0 & required.0 == required.0
     }
 
+    /// Whether anything may be written there.
+    pub(super) fn writes(self) -> bool {
+        self.0 & (Self::LOCAL_WRITE.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0
+    }
+
     /// Whether any remote access is granted.
     #[must_use]
     pub fn is_remote(self) -> bool {

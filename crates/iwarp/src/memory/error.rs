@@ -76,6 +76,18 @@ pub enum MemoryError {
         /// Error of the system call.
         source: io::Error,
     },
+    /// It is not mapped, or not with the rights that the access needs.
+    #[error(
+        "{length_bytes} bytes at {address:#x} are not mapped with the rights that are registered: map them, or register without writing"
+    )]
+    Inaccessible {
+        /// First byte.
+        address: usize,
+        /// Length of the memory.
+        length_bytes: usize,
+        /// Error of the system call.
+        source: io::Error,
+    },
     /// The system call to lock pages failed.
     #[error(
         "{length_bytes} bytes cannot be pinned: raise the limit (ulimit -l, in KiB) or register without pinning"

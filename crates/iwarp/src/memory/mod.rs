@@ -13,7 +13,8 @@
 //!   find it only while it is lent ([`Loan`]), and a loan ends only when no
 //!   [`Span`] of it is left.
 //! - Foreign memory is registered by [`raw`], which is unsafe and documents the
-//!   caller's obligations.
+//!   caller's obligations; or by [`raw::untrusted`], whose owner may take it
+//!   away: no load or store reaches it, only the kernel (`reach`).
 //!
 //! The kernel accesses registered memory in two socket calls ([`send`] and
 //! [`receive`]). For the memory model it is one more thread that uses atomic
@@ -25,10 +26,14 @@ mod atomic_copy;
 mod buffer;
 mod entry;
 mod error;
+mod exchange;
 mod fold;
 mod gate;
+mod held;
 mod pin;
+mod placements;
 pub mod raw;
+mod reach;
 mod region;
 mod socket;
 mod span;
@@ -41,6 +46,8 @@ pub use access::Access;
 pub use buffer::{Buffer, Loan};
 pub use error::{AccessError, MemoryError};
 pub use fold::{Instructions, limit_instructions};
+pub use held::Received;
+pub use placements::Placements;
 pub use region::Region;
 pub use socket::{Piece, receive, send};
 pub use span::Span;

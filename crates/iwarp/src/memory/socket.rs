@@ -9,7 +9,11 @@ use std::{
 use rustix::net::{self, RecvFlags, SendFlags};
 use smallvec::SmallVec;
 
-use super::{Span, storage::Entered};
+use super::{
+    Span,
+    held::{self, Received},
+    storage::Entered,
+};
 
 /// Buffers per call (IOV_MAX, sendmsg(2): `EMSGSIZE` above).
 const PIECES_PER_CALL: usize = libc::UIO_MAXIOV as usize;
@@ -22,8 +26,10 @@ const SENDING: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 pub enum Piece<'a> {
     /// Plain bytes.
     Bytes(&'a [u8]),
-    /// Registered memory.
+    /// Registered memory, by its address.
     Memory(&'a Span),
+    /// Registered memory, by the pages that the kernel holds.
+    Pages(&'a Span),
 }
 
 /// Sends pieces in order by one non-blocking call; `more` announces more data
@@ -33,7 +39,7 @@ pub enum Piece<'a> {
 /// # Errors
 /// The socket's ([`io::ErrorKind::WouldBlock`] when it is full), or
 /// [`io::ErrorKind::PermissionDenied`] when the memory was withdrawn by its
-/// owner: nothing was sent.
+/// owner or is gone: nothing was sent.
 pub fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>], more: bool) -> io::Result<usize> {
     let flags = if more { SENDING | SendFlags::MORE } else { SENDING };
     if let [Piece::Bytes(bytes)] = pieces {
@@ -41,11 +47,14 @@ pub fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>], more: bool) -> io::Res
         // a few per cent of a receive that returns no data.
         return Ok(net::send(socket, bytes, flags)?);
     }
+    if pieces.iter().any(|piece| matches!(piece, Piece::Pages(_))) {
+        return send_pages(socket, pieces, more);
+    }
     let mut vectors = Vectors::default();
     for piece in pieces.iter().take(PIECES_PER_CALL) {
         match piece {
             Piece::Bytes(bytes) => vectors.push(bytes.as_ptr().cast_mut(), bytes.len()),
-            Piece::Memory(span) => vectors.push_span(span)?,
+            Piece::Memory(span) | Piece::Pages(span) => vectors.push_span(span)?,
         }
     }
     // SAFETY: every vector refers to bytes that are borrowed or entered until
@@ -53,15 +62,50 @@ pub fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>], more: bool) -> io::Res
     transferred(unsafe { libc::sendmsg(socket.as_raw_fd(), &vectors.message(), flags.bits().cast_signed()) })
 }
 
+/// Like [`send`], by the pages of what is held; ends before memory that is not.
+fn send_pages(socket: BorrowedFd<'_>, pieces: &[Piece<'_>], more: bool) -> io::Result<usize> {
+    let of_one_kind = pieces.iter().take_while(|piece| match piece {
+        Piece::Bytes(_) => true,
+        Piece::Memory(span) | Piece::Pages(span) => span.is_held(),
+    });
+    let pieces = &pieces[..of_one_kind.count()];
+    let spans = pieces.iter().filter_map(|piece| match piece {
+        Piece::Bytes(_) => None,
+        Piece::Memory(span) | Piece::Pages(span) => Some(*span),
+    });
+    let held = Span::enter_all(spans).ok_or_else(withdrawn)?;
+    let Some(rings) = held.rings else { return Ok(0) };
+    let (mut outgoing, mut parts) = (SmallVec::<[held::Outgoing<'_>; 32]>::new(), held.parts.iter().copied());
+    for piece in pieces {
+        match piece {
+            Piece::Bytes(bytes) => outgoing.push(held::Outgoing::Bytes(bytes)),
+            Piece::Memory(span) | Piece::Pages(span) => {
+                let mut left = span.len();
+                while left > 0
+                    && let Some(part) = parts.next()
+                {
+                    outgoing.push(held::Outgoing::Part(part));
+                    left = left.saturating_sub(part.length as usize);
+                }
+            }
+        }
+    }
+    rings.send(socket, &outgoing, more)
+}
+
 /// Receives by one non-blocking call: first into the spans, in order, and the
-/// rest into `staging`. Returns the number of bytes received; zero means that
-/// the peer closed the connection.
+/// rest into `staging`. Of the spans either all or none are held by the kernel.
 ///
 /// # Errors
 /// As for [`send`].
-pub fn receive(socket: BorrowedFd<'_>, straight: &[Span], staging: &mut [u8]) -> io::Result<usize> {
+pub fn receive(socket: BorrowedFd<'_>, straight: &[Span], staging: &mut [u8]) -> io::Result<Received> {
     if straight.is_empty() {
-        return Ok(net::recv(socket, staging, RecvFlags::DONTWAIT)?.0);
+        return Ok(received(net::recv(socket, staging, RecvFlags::DONTWAIT)?.0));
+    }
+    if straight[0].is_held() {
+        let held = Span::enter_all(straight).ok_or_else(withdrawn)?;
+        let rings = held.rings.ok_or_else(withdrawn)?;
+        return rings.receive(socket, &held.parts, staging);
     }
     let mut vectors = Vectors::default();
     for span in straight.iter().take(PIECES_PER_CALL - 1) {
@@ -72,7 +116,12 @@ pub fn receive(socket: BorrowedFd<'_>, straight: &[Span], staging: &mut [u8]) ->
     }
     // SAFETY: as in `send`; staging is borrowed exclusively, and spans that the
     // kernel writes to are accessed only through atomic words.
-    transferred(unsafe { libc::recvmsg(socket.as_raw_fd(), &mut vectors.message(), libc::MSG_DONTWAIT) })
+    let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut vectors.message(), libc::MSG_DONTWAIT) };
+    transferred(result).map(received)
+}
+
+fn received(bytes: usize) -> Received {
+    Received { bytes, error: None }
 }
 
 /// I/O vectors of one call, with the guards that keep their memory accessible.
@@ -97,11 +146,7 @@ impl<'a> Vectors<'a> {
                 self.inside.push(inside);
                 Ok(())
             }
-            Some(None) => {
-                let why =
-                    "the owner of the memory withdrew it while a request used it: wait for completions first";
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
-            }
+            Some(None) => Err(withdrawn()),
         }
     }
 
@@ -115,6 +160,16 @@ impl<'a> Vectors<'a> {
     }
 }
 
+/// The memory was deregistered, or has gone from where it was registered.
+fn withdrawn() -> io::Error {
+    let why = "the owner of the memory withdrew it while a request used it: wait for completions first";
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
 fn transferred(result: isize) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+    usize::try_from(result).map_err(|_| match io::Error::last_os_error() {
+        // An address that is not there any more (send(2), recv(2)).
+        error if error.raw_os_error() == Some(libc::EFAULT) => withdrawn(),
+        error => error,
+    })
 }

@@ -14,6 +14,7 @@ use super::{
     atomic_copy::{Holder, U64_BYTES},
     gate::{Gate, GateGuard},
     pin::Pinned,
+    reach::Reach,
 };
 use crate::stag::Stag;
 
@@ -40,7 +41,12 @@ pub(super) struct Storage {
 enum Origin {
     Heap(Layout),
     Mapped(usize),
-    Foreign { gate: Gate, _owner: Option<Box<dyn Any + Send + Sync>> },
+    /// `reach` is `None` where its owner vouches for it: it is accessed as own memory is.
+    Foreign {
+        gate: Gate,
+        reach: Option<Reach>,
+        _owner: Option<Box<dyn Any + Send + Sync>>,
+    },
 }
 
 // SAFETY: the bytes are accessed through `Holder`s (atomic accesses) or through
@@ -62,9 +68,14 @@ impl Storage {
     pub(super) fn foreign(
         base: NonNull<u8>,
         length: usize,
+        reach: Option<Reach>,
         owner: Option<Box<dyn Any + Send + Sync>>,
     ) -> Self {
-        Self { base, length, origin: Origin::Foreign { gate: Gate::new(), _owner: owner }, lent: None }
+        Self { base, length, origin: Origin::Foreign { gate: Gate::new(), reach, _owner: owner }, lent: None }
+    }
+
+    pub(super) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
     }
 
     /// Ends all use of foreign memory: waits for accesses in progress, rejects
@@ -177,11 +188,19 @@ impl Extent {
 
     pub(super) fn base(&self) -> *mut u8 {
         // SAFETY: `start` is inside, or one past the last byte.
-        unsafe { self.storage.base.as_ptr().add(self.start) }
+        unsafe { self.storage.base().add(self.start) }
     }
 
     pub(super) fn holder(&self) -> Holder {
         Holder { base: self.base(), length: self.length }
+    }
+
+    /// How its bytes are reached, if not by loads and stores.
+    pub(super) fn reach(&self) -> Option<&Reach> {
+        match &self.storage.origin {
+            Origin::Foreign { reach, .. } => reach.as_ref(),
+            Origin::Heap(_) | Origin::Mapped(_) => None,
+        }
     }
 
     /// Keeps foreign memory accessible until the guard is dropped; `None` when

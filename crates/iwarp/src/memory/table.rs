@@ -11,6 +11,7 @@ use std::{
 use super::{
     Access, AccessError, Memory, MemoryError, Span,
     entry::{Entry, Kind, Mapping, checked_base},
+    held::Keeper,
     tags::{INDICES, IndexHasher, Order},
 };
 use crate::{
@@ -28,6 +29,7 @@ const SHARDS: usize = 64;
 pub struct MemoryTable {
     shards: [RwLock<Shard>; SHARDS],
     registry: Mutex<Registry>,
+    keeper: Keeper,
 }
 
 type Shard = HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>;
@@ -75,7 +77,8 @@ impl MemoryTable {
     #[must_use]
     pub fn new() -> Arc<Self> {
         let registry = Registry { order: Order::new(), tags: 0, next_domain: 1, domains: HashMap::new() };
-        Arc::new(Self { shards: std::array::from_fn(|_| RwLock::default()), registry: Mutex::new(registry) })
+        let shards = std::array::from_fn(|_| RwLock::default());
+        Arc::new(Self { shards, registry: Mutex::new(registry), keeper: Keeper::default() })
     }
 
     /// Allocates a protection domain.
@@ -374,6 +377,11 @@ impl MemoryTable {
             Kind::Region { memory, .. } => memory.extent().storage().close(),
             Kind::Window { bound } => self.release(*bound),
         }
+    }
+
+    /// What holds the pages of memory that its owner may take away.
+    pub(super) fn keeper(&self) -> &Keeper {
+        &self.keeper
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

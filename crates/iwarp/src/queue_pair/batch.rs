@@ -35,15 +35,17 @@ pub(super) const NO_REQUEST: u64 = u64::MAX;
 enum Part {
     /// Range of the arena.
     Bytes { from: usize, to: usize },
-    /// Payload in registered memory.
+    /// Payload in registered memory, by its address.
     Memory(Span),
+    /// Payload in registered memory, by the pages that the kernel holds.
+    Pages(Span),
 }
 
 impl Part {
     fn len(&self) -> usize {
         match self {
             Self::Bytes { from, to } => to - from,
-            Self::Memory(span) => span.len(),
+            Self::Memory(span) | Self::Pages(span) => span.len(),
         }
     }
 }
@@ -103,6 +105,7 @@ impl Batch {
         into.extend(self.parts[self.first_part..].iter().map(|part| match part {
             Part::Bytes { from, to } => Piece::Bytes(&self.arena[*from..*to]),
             Part::Memory(span) => Piece::Memory(span),
+            Part::Pages(span) => Piece::Pages(span),
         }));
     }
 
@@ -124,10 +127,10 @@ impl Batch {
     }
 
     /// Appends payload by reference.
-    pub(super) fn memory(&mut self, span: Span) {
+    pub(super) fn memory(&mut self, span: Span, by_pages: bool) {
         self.close_bytes();
         self.length += span.len();
-        self.parts.push(Part::Memory(span));
+        self.parts.push(if by_pages { Part::Pages(span) } else { Part::Memory(span) });
     }
 
     /// Marks the end of an FPDU.
@@ -161,7 +164,7 @@ impl Batch {
             }
             match part {
                 Part::Bytes { from, .. } => *from += left,
-                Part::Memory(span) => *span = span.slice(left, length - left),
+                Part::Memory(span) | Part::Pages(span) => *span = span.slice(left, length - left),
             }
             left = 0;
         }
@@ -181,12 +184,28 @@ impl Batch {
         None
     }
 
+    /// The socket found nothing at the address of what is to be sent next. Where the kernel holds its pages they are
+    /// copied, and sent; false where they are not held.
+    pub(super) fn take_held(&mut self) -> bool {
+        let mut parts = self.parts[self.first_part..].iter_mut();
+        let part = parts.find(|part| matches!(part, Part::Memory(span) if !span.is_direct()));
+        let Some(part) = part else { return false };
+        let Part::Memory(span) = part else { return false };
+        let from = self.arena.len();
+        if !span.is_held() || span.append_to(&mut self.arena).is_err() {
+            return false;
+        }
+        *part = Part::Bytes { from, to: self.arena.len() };
+        self.open = self.arena.len();
+        true
+    }
+
     /// Removes the first FPDU whose memory was withdrawn by its owner, and all
     /// after it.
     pub(super) fn withdraw(&mut self) -> Option<Withdrawn> {
         let mut at = self.sent_bytes;
         let lost = self.parts[self.first_part..].iter().find_map(|part| match part {
-            Part::Memory(span) if span.is_withdrawn() => Some(at),
+            Part::Memory(span) | Part::Pages(span) if span.is_withdrawn() => Some(at),
             _ => {
                 at += part.len();
                 None

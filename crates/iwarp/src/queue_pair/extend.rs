@@ -86,6 +86,7 @@ impl Machine {
             self.place(&payload);
         }
         if self.is_waiting() {
+            self.settle_placements();
             return;
         }
         if std::mem::take(&mut self.excess.ends_fpdu) {

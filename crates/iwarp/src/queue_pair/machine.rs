@@ -12,7 +12,7 @@ use super::receives::Receives;
 use super::send_queue::{Awaited, SendQueue};
 use super::transmit::PeerRequest;
 use super::{Event, Limits, PostError, Side, State};
-use crate::memory::MemoryTable;
+use crate::memory::{MemoryTable, Placements};
 use crate::mpa::{Deframer, Framer, Negotiated, Rtr};
 use crate::rdmap::Terminate;
 use crate::stag::{DomainId, QueuePairId};
@@ -76,6 +76,8 @@ pub struct Machine {
     pub(super) excess: Excess,
     /// Spans lent to the socket for payload.
     pub(super) lent: Spans,
+    /// Payload of this call that is not in its memory yet.
+    pub(super) placements: Placements,
     /// Whether a responder still waits for the initiator's first FPDU.
     pub(super) first_missing: bool,
     /// Required type of that FPDU.
@@ -142,6 +144,7 @@ impl Machine {
             receiving: None,
             excess: Excess::default(),
             lent: Spans::new(),
+            placements: Placements::default(),
             first_missing: !negotiated.initiator,
             expected_rtr: rtr(false),
             ird: usize::from(negotiated.ird),

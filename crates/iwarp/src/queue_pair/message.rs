@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::batch::Batch;
+use super::batch::{Batch, NO_REQUEST};
 use crate::ddp::{Header, TAGGED_BYTES, UNTAGGED_BYTES};
 use crate::memory::{AccessError, Span};
 use crate::mpa::{Crc, Framer};
@@ -86,7 +86,8 @@ impl Message {
         let (header, _) = self.header(last).encode();
         let header = &header[..header_bytes];
         let ulpdu = u16::try_from(header_bytes + payload).unwrap_or(u16::MAX);
-        if framer.is_plain() && payload <= COPIED_BYTES {
+        let is_copied = self.is_copied(payload);
+        if framer.is_plain() && is_copied && (payload <= COPIED_BYTES || framer.crc().is_none()) {
             let arena = batch.arena();
             let from = arena.len();
             arena.extend_from_slice(&ulpdu.to_be_bytes());
@@ -110,9 +111,10 @@ impl Message {
             framer.begin(ulpdu, batch.arena());
             framer.bytes(header, batch.arena());
             if stays {
+                let by_pages = self.source.sends_pages(payload);
                 self.source.advance(payload, |part| {
                     framer.passed(part.len());
-                    batch.memory(part);
+                    batch.memory(part, by_pages);
                 });
             } else {
                 framer.bytes(&copy, batch.arena());
@@ -122,6 +124,18 @@ impl Message {
         self.done += u32::try_from(payload).unwrap_or(0);
         batch.end_fpdu(self.serial, last && self.ends_request);
         Ok(last)
+    }
+
+    /// Whether the payload of the next segment is copied after its header. What the program may take away goes by
+    /// reference where the kernel holds its pages: copying would cost a call for each message. A peer that reads gets
+    /// the pages themselves; where the socket would take them by their address, they are copied first.
+    fn is_copied(&self, payload: usize) -> bool {
+        let Source::Memory { spans, .. } = &self.source else { return payload <= COPIED_BYTES };
+        if spans.iter().all(Span::is_direct) {
+            return payload <= COPIED_BYTES;
+        }
+        let is_response = self.serial == NO_REQUEST;
+        !spans.iter().all(Span::is_held) || (is_response && !self.source.sends_pages(payload))
     }
 
     /// Appends an FPDU with a CRC, without markers, whose payload is copied.
@@ -175,6 +189,11 @@ impl Source {
     /// Creates a source from spans.
     pub(super) fn memory(spans: Spans) -> Self {
         Self::Memory { spans, span: 0, at: 0 }
+    }
+
+    /// Whether the next bytes are sent by the pages that the kernel holds.
+    fn sends_pages(&self, bytes: usize) -> bool {
+        matches!(self, Self::Memory { spans, .. } if spans.iter().all(|span| span.sends_pages(bytes)))
     }
 
     /// Appends the next bytes; the offset into inline bytes is `done`.

@@ -8,7 +8,7 @@ use super::receive::BODY_BYTES;
 use super::send_queue::Awaited;
 use super::{Event, State, teardown};
 use crate::ddp::Header;
-use crate::memory::{Access, AccessError, Span};
+use crate::memory::{Access, AccessError, Placements, Span};
 use crate::mpa::Rtr;
 use crate::rdmap::{
     AtomicRequest, AtomicResponse, ErrorCode, IMMEDIATE_BYTES, Opcode, ReadRequest, TERMINATE_MAX, queue,
@@ -271,16 +271,21 @@ impl Machine {
         let done = self.fpdu.done;
         let placed = match self.fpdu.target {
             Target::Nothing => Ok(()),
-            Target::Tagged { stag, address } => {
-                self.found(stag, address).and_then(|(span, from)| span.write(done - from, bytes))
-            }
+            Target::Tagged { stag, address } => match self.found(stag, address) {
+                Ok(()) => match &self.fpdu.found {
+                    Some((span, from)) => self.placements.write(span, done - from, bytes),
+                    None => Err(AccessError::InvalidStag),
+                },
+                Err(error) => Err(error),
+            },
             Target::Response { at } => match self.awaited.front() {
-                Some(Awaited::Read { span: Some(span), .. }) => span.write(at + done, bytes),
+                Some(Awaited::Read { span: Some(span), .. }) => self.placements.write(span, at + done, bytes),
                 _ => Ok(()),
             },
-            Target::Receive { at } => {
-                self.receiving.as_ref().map_or(Ok(()), |receiving| receiving.write(at + done, bytes))
-            }
+            Target::Receive { at } => match &self.receiving {
+                Some(receiving) => receiving.write(at + done, bytes, &mut self.placements),
+                None => Ok(()),
+            },
             Target::Body => {
                 let fpdu = &mut self.fpdu;
                 let room = BODY_BYTES - fpdu.body_have;
@@ -326,19 +331,23 @@ impl Machine {
         self.placement_failed(AccessError::InvalidStag);
     }
 
-    /// Returns the memory of a Write, looked up once per call, and the payload
+    /// Writes what was kept of the payload, before anybody hears of it.
+    pub(super) fn settle_placements(&mut self) {
+        if let Err(error) = self.placements.flush() {
+            self.terminate_stream(tagged(error));
+        }
+    }
+
+    /// Looks up the memory of a Write, once per call, with the payload
     /// offset at which it starts.
-    fn found(&mut self, stag: Stag, address: u64) -> Result<(&Span, usize), AccessError> {
+    fn found(&mut self, stag: Stag, address: u64) -> Result<(), AccessError> {
         if self.fpdu.found.is_none() {
             let done = self.fpdu.done;
             let left = self.fpdu.payload() - done;
             let span = self.writable(stag, address.wrapping_add(done as u64), left)?;
             self.fpdu.found = Some((span, done));
         }
-        match &self.fpdu.found {
-            Some((span, from)) => Ok((span, *from)),
-            None => Err(AccessError::InvalidStag),
-        }
+        Ok(())
     }
 
     /// Adds the destination of the next `length` bytes of payload to `lent`.
@@ -386,14 +395,14 @@ impl Receiving {
     }
 
     /// Copies bytes into the message's memory.
-    fn write(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
+    fn write(&self, at: usize, bytes: &[u8], into: &mut Placements) -> Result<(), AccessError> {
         if let [span] = &self.spans[..] {
-            return span.write(at, bytes);
+            return into.write(span, at, bytes);
         }
         let (mut rest, mut written) = (bytes, Ok(()));
         self.each(at, bytes.len(), |span, from, now| {
             let (first, later) = rest.split_at(now);
-            written = written.and_then(|()| span.write(from, first));
+            written = written.and_then(|()| into.write(span, from, first));
             rest = later;
         });
         written

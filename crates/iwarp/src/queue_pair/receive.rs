@@ -128,6 +128,7 @@ impl Machine {
             self.excess.later.extend_from_slice(staged);
         }
         self.fpdu.found = None;
+        self.settle_placements();
         self.queue.retire(self.id, &mut self.completions);
     }
 
@@ -143,9 +144,21 @@ impl Machine {
             return None;
         }
         self.destinations(run - tail)?;
+        if !self.lends_well() {
+            self.lent.clear();
+            return None;
+        }
         let rest = self.deframer.missing() - run + tail;
         let ahead = if self.limits.receives_extend { AHEAD_EXTENDED_BYTES } else { AHEAD_BYTES };
         Some((self.lent.clone(), rest + ahead))
+    }
+
+    /// Whether one call can receive into all of it. With CRCs, memory that the program may take away is not read back: its
+    /// payload is checked before it is placed.
+    fn lends_well(&self) -> bool {
+        let held = self.lent.iter().filter(|span| span.is_held()).count();
+        let is_of_one_kind = held == 0 || held == self.lent.len();
+        is_of_one_kind && (!self.checked || self.lent.iter().all(Span::is_direct))
     }
 
     /// Accounts for bytes received into the memory lent by

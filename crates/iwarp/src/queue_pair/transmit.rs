@@ -397,7 +397,13 @@ impl Machine {
     /// Handles a socket error caused by withdrawn memory: FPDUs before it are
     /// still sent, then the Terminate.
     pub fn send_failed(&mut self) {
-        let Some(Withdrawn { serial, partly_sent }) = self.batch.withdraw() else { return };
+        let Some(Withdrawn { serial, partly_sent }) = self.batch.withdraw() else {
+            // It is registered, and is not at its address any more.
+            if !self.batch.take_held() {
+                self.fail(Failure::MemoryWithdrawn);
+            }
+            return;
+        };
         if serial != NO_REQUEST {
             self.queue.done(serial, Status::LocalProtection);
         }

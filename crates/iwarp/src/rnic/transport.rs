@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use socket2::Socket;
 
 use crate::{
-    memory::{self, Piece, Span},
+    memory::{self, Piece, Received, Span},
     queue_pair::{Failure, Machine},
     rnic::hold::Predictor,
 };
@@ -236,19 +236,22 @@ impl Transport {
     fn receive_once(&mut self, staging: &mut [u8]) -> io::Result<(usize, bool)> {
         let Some((spans, behind)) = self.machine.straight() else {
             let room = staging.len().min(STAGING_BYTES);
-            let bytes = memory::receive(self.socket.as_fd(), &[], &mut staging[..room])?;
+            let bytes = memory::receive(self.socket.as_fd(), &[], &mut staging[..room])?.bytes;
             self.machine.consume(&staging[..bytes]);
             return Ok((bytes, bytes == room));
         };
         let behind = behind.min(staging.len());
         let payload: usize = spans.iter().map(Span::len).sum();
-        let bytes = memory::receive(self.socket.as_fd(), &spans, &mut staging[..behind])?;
+        let Received { bytes, error } = memory::receive(self.socket.as_fd(), &spans, &mut staging[..behind])?;
         drop(spans);
         if bytes > 0 {
             self.machine.placed(bytes.min(payload));
         }
         if bytes > payload {
             self.machine.consume(&staging[..bytes - payload]);
+        }
+        if let Some(error) = error {
+            self.handle_error(&error, Direction::In);
         }
         Ok((bytes, bytes == payload + behind))
     }

@@ -6,6 +6,7 @@ mod connections;
 mod fabtests;
 mod immediate;
 mod layout;
+mod memory;
 mod mpi;
 mod programs;
 mod semantics;

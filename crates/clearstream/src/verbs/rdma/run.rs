@@ -56,6 +56,9 @@ pub struct RunArgs {
     /// Which thread moves the bytes
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     progress: ProgressMode,
+    /// How registered memory is reached that the program may take away
+    #[arg(long, value_enum, value_name = "WAY", default_value_t)]
+    memory: MemoryWay,
     /// Request a checksum (CRC32C) of every frame
     #[arg(long)]
     crc: bool,
@@ -83,6 +86,16 @@ enum ProgressMode {
     Inline,
     /// An engine thread
     Offloaded,
+}
+
+/// How registered memory is reached.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum MemoryWay {
+    /// By its pages, which the kernel holds as for a card
+    #[default]
+    Held,
+    /// By its address: what is gone is an error
+    Checked,
 }
 
 /// Reasons for which a program is not run.
@@ -179,8 +192,13 @@ impl RunArgs {
             ProgressMode::Inline => "inline",
             ProgressMode::Offloaded => "offloaded",
         };
+        let memory = match self.memory {
+            MemoryWay::Held => "held",
+            MemoryWay::Checked => "checked",
+        };
         command
             .env("CLEARSTREAM_VERBS_DEVICE", self.device_name)
+            .env("CLEARSTREAM_VERBS_MEMORY", memory)
             .env("CLEARSTREAM_VERBS_PROGRESS", mode)
             .env("CLEARSTREAM_VERBS_CRC", switch(self.crc))
             .env("CLEARSTREAM_VERBS_STATISTICS", switch(self.statistics))

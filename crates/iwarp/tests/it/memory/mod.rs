@@ -9,6 +9,7 @@ mod raw;
 mod sockets;
 mod spans;
 mod threads;
+mod untrusted;
 mod windows;
 
 use std::sync::Arc;

@@ -134,7 +134,7 @@ impl End {
         for piece in pieces {
             match piece {
                 Piece::Bytes(part) => bytes.extend_from_slice(part),
-                Piece::Memory(span) => span.append_to(&mut bytes).unwrap(),
+                Piece::Memory(span) | Piece::Pages(span) => span.append_to(&mut bytes).unwrap(),
             }
         }
         assert_eq!(bytes.len(), batch.len());

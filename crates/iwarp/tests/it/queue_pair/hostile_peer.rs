@@ -230,7 +230,7 @@ fn transmit(target: &mut Target, most: usize) -> usize {
         .iter()
         .map(|piece| match piece {
             Piece::Bytes(bytes) => bytes.len(),
-            Piece::Memory(span) => span.len(),
+            Piece::Memory(span) | Piece::Pages(span) => span.len(),
         })
         .sum();
     assert_eq!(length, batch.len());

@@ -233,7 +233,7 @@ impl Host {
             for piece in &pieces {
                 match piece {
                     Piece::Bytes(bytes) => self.sent.extend_from_slice(bytes),
-                    Piece::Memory(span) => span.append_to(&mut self.sent).unwrap(),
+                    Piece::Memory(span) | Piece::Pages(span) => span.append_to(&mut self.sent).unwrap(),
                 }
             }
             drop(pieces);
