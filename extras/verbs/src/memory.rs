@@ -2,11 +2,15 @@
 
 use std::{
     ffi::{c_int, c_uint, c_void},
-    io::Error,
+    io::{Error, ErrorKind},
+    ptr::NonNull,
 };
 
 use clearstream_iwarp::{
-    memory::{Access, MemoryError, raw},
+    memory::{
+        Access, MemoryError,
+        raw::{self, Keeping},
+    },
     stag::Stag,
     verbs::ProtectionDomain,
 };
@@ -21,6 +25,7 @@ use crate::{
     handle::{Users, allocate, take},
     report::{not_offered, notice, null},
     runtime::runtime,
+    settings::Memory,
 };
 
 /// A protection domain of a program.
@@ -93,13 +98,14 @@ fn code(error: &MemoryError) -> c_int {
 
 /// Says once why pages are not held, where that is not the program's choice of memory.
 fn say_what_is_not_protected(why: &Error) {
-    let reason = match why.raw_os_error() {
+    let reason = match (why.kind(), why.raw_os_error()) {
         // Asked for.
-        None => return,
+        (ErrorKind::Unsupported, None) => return,
         // A mapping of a file, or one that cannot be written: no card holds it.
-        Some(libc::EFAULT | libc::EOPNOTSUPP) => return,
-        Some(libc::ENOMEM) => "the limit of locked memory is too low: raise it (ulimit -l)".to_owned(),
-        Some(_) => format!("io_uring cannot be used here ({why})"),
+        (_, Some(libc::EFAULT | libc::EOPNOTSUPP)) => return,
+        (ErrorKind::QuotaExceeded, None) => "there are more than 16384 registrations".to_owned(),
+        (_, Some(libc::ENOMEM)) => "the limit of locked memory is too low: raise it (ulimit -l)".to_owned(),
+        _ => format!("io_uring cannot be used here ({why})"),
     };
     notice(&format!(
         "registered memory is checked, not held: {reason}. A peer may reach other memory that the program maps at \
@@ -107,8 +113,45 @@ fn say_what_is_not_protected(why: &Error) {
     ));
 }
 
+/// Returns the tag of the memory, after the checks of the kernel.
+///
 /// # Safety
-/// `pd` exists.
+/// `pd` exists; memory that is trusted is there until it is deregistered.
+unsafe fn tag(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    rights: Access,
+) -> Result<Stag, c_int> {
+    let runtime = runtime().ok_or(libc::EINVAL)?;
+    // As the kernel answers (drivers/infiniband/sw/siw/siw_verbs.c: siw_reg_user_mr).
+    if length == 0 {
+        return Err(libc::EINVAL);
+    }
+    let base = NonNull::new(addr.cast()).ok_or(libc::EFAULT)?;
+    // SAFETY: `pd` is of `ibv_alloc_pd`.
+    let (domain, table) = (unsafe { domain(pd) }.domain.id(), runtime.rnic.memory());
+    let keeping = match runtime.settings.memory {
+        Memory::Held => Keeping::Held,
+        Memory::Checked => Keeping::Checked,
+        // SAFETY: as required of the caller.
+        Memory::Trusted => unsafe {
+            let tag = raw::register(table, domain, base, length, iova, rights, 0, None);
+            return tag.map_err(|error| code(&error));
+        },
+    };
+    let (tag, not_held) =
+        raw::register_untrusted(table, domain, base.as_ptr(), length, iova, rights, keeping)
+            .map_err(|error| code(&error))?;
+    if let Some(why) = not_held {
+        say_what_is_not_protected(&why);
+    }
+    Ok(tag)
+}
+
+/// # Safety
+/// As for [`tag`].
 unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -116,40 +159,28 @@ unsafe fn register(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    let (Some(runtime), Some(rights)) = (runtime(), rights(access)) else { return null(libc::EINVAL) };
+    let Some(rights) = rights(access) else { return null(libc::EINVAL) };
     // Remote writers write for the owner too: local write is demanded with it.
     let writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     if access & writes != 0 && access & IBV_ACCESS_LOCAL_WRITE == 0 {
         return null(libc::EINVAL);
     }
-    // As the kernel answers (drivers/infiniband/sw/siw/siw_verbs.c: siw_reg_user_mr).
-    if length == 0 {
-        return null(libc::EINVAL);
-    }
-    if addr.is_null() {
-        return null(libc::EFAULT);
-    }
-    // SAFETY: `pd` is of `ibv_alloc_pd`.
-    let domain = unsafe { &domain(pd).domain };
-    let (table, keeping) = (runtime.rnic.memory(), runtime.settings.memory);
-    match raw::register_untrusted(table, domain.id(), addr.cast(), length, iova, rights, keeping) {
-        Ok((Stag(tag), not_held)) => {
-            if let Some(why) = not_held {
-                say_what_is_not_protected(&why);
-            }
+    // SAFETY: as required of the caller.
+    match unsafe { tag(pd, addr, length, iova, rights) } {
+        Ok(Stag(tag)) => {
             // SAFETY: as above.
-            unsafe { self::domain(pd) }.users.add();
+            unsafe { domain(pd) }.users.add();
             let context = context();
             allocate(ibv_mr { context, pd, addr, length, handle: tag >> 8, lkey: tag, rkey: tag })
         }
-        Err(error) => null(code(&error)),
+        Err(code) => null(code),
     }
 }
 
 /// Registers memory.
 ///
 /// # Safety
-/// [The contract of this library](crate#safety).
+/// [The contract of this library](crate#safety); memory that is trusted is there until it is deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,

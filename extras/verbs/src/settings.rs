@@ -2,8 +2,6 @@
 
 use std::{env, net::IpAddr};
 
-use clearstream_iwarp::memory::raw::Keeping;
-
 /// Which thread makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -13,6 +11,17 @@ pub enum Mode {
     Inline,
     /// An engine thread, always.
     Offloaded,
+}
+
+/// How memory is reached that the program has registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// By its pages, which the kernel holds; by its address, checked, where that is not possible.
+    Held,
+    /// By its address, checked.
+    Checked,
+    /// As memory that is there until it is deregistered.
+    Trusted,
 }
 
 /// Settings of the process.
@@ -25,7 +34,7 @@ pub struct Settings {
     /// Progress.
     pub mode: Mode,
     /// How registered memory is reached.
-    pub memory: Keeping,
+    pub memory: Memory,
     /// Request CRC32C as initiator and as responder.
     pub crc: bool,
     /// Report statistics at exit.
@@ -58,9 +67,10 @@ impl Settings {
             Some(other) => return Err(wrong("PROGRESS", other, "adaptive, inline or offloaded")),
         };
         let memory = match read("MEMORY").as_deref() {
-            None | Some("held") => Keeping::Held,
-            Some("checked") => Keeping::Checked,
-            Some(other) => return Err(wrong("MEMORY", other, "held or checked")),
+            None | Some("held") => Memory::Held,
+            Some("checked") => Memory::Checked,
+            Some("trusted") => Memory::Trusted,
+            Some(other) => return Err(wrong("MEMORY", other, "held, checked or trusted")),
         };
         let switch = |key: &str| match read(key).as_deref() {
             None | Some("0") => Ok(false),

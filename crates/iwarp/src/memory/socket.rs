@@ -100,7 +100,8 @@ fn send_pages(socket: BorrowedFd<'_>, pieces: &[Piece<'_>], more: bool) -> io::R
 /// As for [`send`].
 pub fn receive(socket: BorrowedFd<'_>, straight: &[Span], staging: &mut [u8]) -> io::Result<Received> {
     if straight.is_empty() {
-        return Ok(received(net::recv(socket, staging, RecvFlags::DONTWAIT)?.0));
+        let staged = net::recv(socket, staging, RecvFlags::DONTWAIT)?.0;
+        return Ok(Received { staged, ..Received::default() });
     }
     if straight[0].is_held() {
         let held = Span::enter_all(straight).ok_or_else(withdrawn)?;
@@ -117,11 +118,10 @@ pub fn receive(socket: BorrowedFd<'_>, straight: &[Span], staging: &mut [u8]) ->
     // SAFETY: as in `send`; staging is borrowed exclusively, and spans that the
     // kernel writes to are accessed only through atomic words.
     let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut vectors.message(), libc::MSG_DONTWAIT) };
-    transferred(result).map(received)
-}
-
-fn received(bytes: usize) -> Received {
-    Received { bytes, error: None }
+    let bytes = transferred(result)?;
+    let room: usize = straight.iter().take(PIECES_PER_CALL - 1).map(Span::len).sum();
+    let inside = bytes.min(room);
+    Ok(Received { straight: inside, staged: bytes - inside, error: None })
 }
 
 /// I/O vectors of one call, with the guards that keep their memory accessible.

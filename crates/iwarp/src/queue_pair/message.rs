@@ -111,7 +111,7 @@ impl Message {
             framer.begin(ulpdu, batch.arena());
             framer.bytes(header, batch.arena());
             if stays {
-                let by_pages = self.source.sends_pages(payload);
+                let by_pages = self.sends_pages();
                 self.source.advance(payload, |part| {
                     framer.passed(part.len());
                     batch.memory(part, by_pages);
@@ -134,8 +134,13 @@ impl Message {
         if spans.iter().all(Span::is_direct) {
             return payload <= COPIED_BYTES;
         }
-        let is_response = self.serial == NO_REQUEST;
-        !spans.iter().all(Span::is_held) || (is_response && !self.source.sends_pages(payload))
+        !spans.iter().all(Span::is_held) || (self.serial == NO_REQUEST && !self.sends_pages())
+    }
+
+    /// Whether its payload is sent by the pages that the kernel holds: what a long response has.
+    fn sends_pages(&self) -> bool {
+        let Source::Memory { spans, .. } = &self.source else { return false };
+        self.serial == NO_REQUEST && spans.iter().all(|span| span.sends_pages(self.length as usize))
     }
 
     /// Appends an FPDU with a CRC, without markers, whose payload is copied.
@@ -189,11 +194,6 @@ impl Source {
     /// Creates a source from spans.
     pub(super) fn memory(spans: Spans) -> Self {
         Self::Memory { spans, span: 0, at: 0 }
-    }
-
-    /// Whether the next bytes are sent by the pages that the kernel holds.
-    fn sends_pages(&self, bytes: usize) -> bool {
-        matches!(self, Self::Memory { spans, .. } if spans.iter().all(|span| span.sends_pages(bytes)))
     }
 
     /// Appends the next bytes; the offset into inline bytes is `done`.

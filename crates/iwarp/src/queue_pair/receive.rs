@@ -23,6 +23,8 @@ const TAIL_BYTES: usize = 64;
 /// one and the header after it. A message of 64 KiB or 1 MiB ends with a small
 /// one.
 const AHEAD_BYTES: usize = 2048;
+/// The same where payload behind it is placed by a call of its own: the small FPDU and the header alone.
+const AHEAD_HELD_BYTES: usize = 384;
 /// The same with receives that extend: the beginning of the next message too, which its receive has room for, so that
 /// the memory of the rest is known at the next call.
 const AHEAD_EXTENDED_BYTES: usize = 6144;
@@ -149,8 +151,18 @@ impl Machine {
             return None;
         }
         let rest = self.deframer.missing() - run + tail;
-        let ahead = if self.limits.receives_extend { AHEAD_EXTENDED_BYTES } else { AHEAD_BYTES };
-        Some((self.lent.clone(), rest + ahead))
+        Some((self.lent.clone(), rest + self.ahead()))
+    }
+
+    /// How much of what follows the FPDU is useful in the staging buffer.
+    fn ahead(&self) -> usize {
+        if self.limits.receives_extend {
+            AHEAD_EXTENDED_BYTES
+        } else if self.lent.iter().all(Span::is_held) {
+            AHEAD_HELD_BYTES
+        } else {
+            AHEAD_BYTES
+        }
     }
 
     /// Whether one call can receive into all of it. With CRCs, memory that the program may take away is not read back: its

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use socket2::Socket;
 
 use crate::{
-    memory::{self, Piece, Received, Span},
+    memory::{self, Piece},
     queue_pair::{Failure, Machine},
     rnic::hold::Predictor,
 };
@@ -236,24 +236,24 @@ impl Transport {
     fn receive_once(&mut self, staging: &mut [u8]) -> io::Result<(usize, bool)> {
         let Some((spans, behind)) = self.machine.straight() else {
             let room = staging.len().min(STAGING_BYTES);
-            let bytes = memory::receive(self.socket.as_fd(), &[], &mut staging[..room])?.bytes;
+            let bytes = memory::receive(self.socket.as_fd(), &[], &mut staging[..room])?.staged;
             self.machine.consume(&staging[..bytes]);
             return Ok((bytes, bytes == room));
         };
         let behind = behind.min(staging.len());
-        let payload: usize = spans.iter().map(Span::len).sum();
-        let Received { bytes, error } = memory::receive(self.socket.as_fd(), &spans, &mut staging[..behind])?;
+        let received = memory::receive(self.socket.as_fd(), &spans, &mut staging[..behind])?;
         drop(spans);
-        if bytes > 0 {
-            self.machine.placed(bytes.min(payload));
+        let bytes = received.straight + received.staged;
+        if received.straight > 0 {
+            self.machine.placed(received.straight);
         }
-        if bytes > payload {
-            self.machine.consume(&staging[..bytes - payload]);
+        if received.staged > 0 {
+            self.machine.consume(&staging[..received.staged]);
         }
-        if let Some(error) = error {
+        if let Some(error) = received.error {
             self.handle_error(&error, Direction::In);
         }
-        Ok((bytes, bytes == payload + behind))
+        Ok((bytes, received.staged == behind))
     }
 
     fn handle_error(&mut self, error: &io::Error, direction: Direction) {

@@ -4,23 +4,44 @@ use crate::common::{Network, Program, SERVER, c};
 
 const LIBRARIES: [&str; 2] = ["-libverbs", "-lrdmacm"];
 
+/// What the library says where pages are not held, once.
+const NOT_HELD: &str = "clearstream-verbs: registered memory is checked, not held: ";
+
 /// As with siw and with cards, whose drivers hold the pages: the program lives, and what is at the address meanwhile is
-/// not touched. Without io_uring an access that fails ends its connection.
+/// not touched. Checked memory: an access that fails ends its connection.
 #[test]
 fn root_memory_that_goes_away_ends_no_program_and_changes_no_other() {
     let network = Network::new();
     let program = c::compile(include_str!("../c/memory.c"), &LIBRARIES);
-    for way in ["held", "checked"] {
-        for (mode, crc) in [("adaptive", "0"), ("offloaded", "0"), ("inline", "1")] {
-            let line = format!("{} {SERVER} {way}", program.path.display());
-            let settings = [
-                ("CLEARSTREAM_VERBS_MEMORY", way),
-                ("CLEARSTREAM_VERBS_PROGRESS", mode),
-                ("CLEARSTREAM_VERBS_CRC", crc),
-            ];
-            let ended = Program::start(&network.server, &settings, &line).succeeds();
-            assert_eq!(ended.stdout, "memory\n", "{way}, {mode}, CRC {crc}: {ended:?}");
-            assert_eq!(ended.stderr, "", "{way}, {mode}, CRC {crc}");
-        }
+    for (way, mode, crc, lines) in [
+        ("held", "adaptive", "0", 1),
+        ("held", "offloaded", "1", 1),
+        ("checked", "inline", "0", 0),
+        ("checked", "adaptive", "1", 0),
+    ] {
+        let line = format!("{} {SERVER} {way}", program.path.display());
+        let settings = [
+            ("CLEARSTREAM_VERBS_MEMORY", way),
+            ("CLEARSTREAM_VERBS_PROGRESS", mode),
+            ("CLEARSTREAM_VERBS_CRC", crc),
+        ];
+        let ended = Program::start(&network.server, &settings, &line).succeeds();
+        assert_eq!(ended.stdout, "memory\n", "{way}, {mode}, CRC {crc}: {ended:?}");
+        // It registers more than the table of held memory has entries.
+        assert_eq!(ended.stderr.lines().count(), lines, "{way}, {mode}, CRC {crc}: {ended:?}");
+        assert_eq!(ended.stderr.matches(NOT_HELD).count(), lines, "{ended:?}");
     }
+}
+
+/// The limit of locked memory of a user who is not root.
+#[test]
+fn root_memory_is_checked_and_the_reason_is_said_where_it_cannot_be_held() {
+    let network = Network::new();
+    let program = c::compile(include_str!("../c/memory.c"), &LIBRARIES);
+    let limited = "prlimit --memlock=65536:65536 setpriv --bounding-set=-ipc_lock";
+    let line = format!("{limited} {} {SERVER} checked", program.path.display());
+    let ended = Program::start(&network.server, &[], &line).succeeds();
+    assert_eq!(ended.stdout, "memory\n", "{ended:?}");
+    let expected = format!("{NOT_HELD}the limit of locked memory is too low: raise it (ulimit -l).");
+    assert!(ended.stderr.starts_with(&expected), "{ended:?}");
 }

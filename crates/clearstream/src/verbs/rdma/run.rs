@@ -56,7 +56,7 @@ pub struct RunArgs {
     /// Which thread moves the bytes
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     progress: ProgressMode,
-    /// How registered memory is reached that the program may take away
+    /// How memory is reached that the program has registered and may take away
     #[arg(long, value_enum, value_name = "WAY", default_value_t)]
     memory: MemoryWay,
     /// Request a checksum (CRC32C) of every frame
@@ -96,6 +96,8 @@ enum MemoryWay {
     Held,
     /// By its address: what is gone is an error
     Checked,
+    /// As memory that is there until it is deregistered
+    Trusted,
 }
 
 /// Reasons for which a program is not run.
@@ -195,6 +197,7 @@ impl RunArgs {
         let memory = match self.memory {
             MemoryWay::Held => "held",
             MemoryWay::Checked => "checked",
+            MemoryWay::Trusted => "trusted",
         };
         command
             .env("CLEARSTREAM_VERBS_DEVICE", self.device_name)

@@ -37,11 +37,13 @@ pub(in crate::memory) enum Outgoing<'a> {
 /// `RWF_NOSIGNAL` (include/uapi/linux/fs.h): no SIGPIPE.
 const NO_SIGNAL: i32 = 0x100;
 
-/// What was received by one call.
+/// What was received by one call; nothing means that the peer closed the connection.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// Bytes; zero means that the peer closed the connection.
-    pub bytes: usize,
+    /// Bytes in the spans, from the first one on.
+    pub straight: usize,
+    /// Bytes that follow them, in the staging buffer: also where the spans are not full.
+    pub staged: usize,
     /// What the socket said after these bytes: it says it once.
     pub error: Option<io::Error>,
 }
@@ -57,7 +59,8 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new() -> io::Result<Self> {
-        let uring = IoUring::builder().dontfork().build(REQUESTS as u32)?;
+        // Completions are taken by the call that submits: nobody has to be interrupted for them (io_uring_setup(2)).
+        let uring = IoUring::builder().dontfork().setup_coop_taskrun().build(REQUESTS as u32)?;
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self { uring, exchange: Exchange::new()?, pipe, is_broken: false })
     }
@@ -112,12 +115,12 @@ impl Ring {
         let socket = Fd(socket.as_raw_fd());
         let mut requests = SmallVec::<[squeue::Entry; 4]>::new();
         for part in parts.iter().take(REQUESTS - 1) {
-            // A request that follows another is carried out if that was not short: the socket has more.
             let request = opcode::ReadFixed::new(socket, part.address as *mut u8, part.length, part.slot)
                 .offset(u64::MAX)
                 .rw_flags(libc::RWF_NOWAIT)
                 .build();
-            requests.push(request.flags(squeue::Flags::IO_LINK));
+            // What follows a part is not carried out if that was short: its bytes would leave a gap.
+            requests.push(if parts.len() > 1 { request.flags(squeue::Flags::IO_LINK) } else { request });
         }
         if parts.len() < REQUESTS {
             let length = u32::try_from(staging.len()).unwrap_or(u32::MAX);
@@ -127,23 +130,30 @@ impl Ring {
         // SAFETY: held memory is there as long as its slot, which the caller's guard keeps; staging is borrowed.
         let results = unsafe { self.run(&requests)? };
         let mut received = Received::default();
+        let mut nothing = true;
         for (index, result) in results.into_iter().enumerate() {
             match usize::try_from(result) {
                 Ok(bytes) => {
-                    received.bytes += bytes;
-                    if parts.get(index).is_none_or(|part| bytes < part.length as usize) {
-                        break;
-                    }
+                    let into =
+                        if index < parts.len() { &mut received.straight } else { &mut received.staged };
+                    *into += bytes;
+                    nothing = false;
                 }
-                Err(_) if index == 0 => return Err(io::Error::from_raw_os_error(-result)),
+                // The requests behind a short one of several, too.
+                Err(_) if matches!(-result, libc::EAGAIN | libc::ECANCELED) => {}
                 Err(_) => {
-                    let nothing_more = matches!(-result, libc::EAGAIN | libc::ECANCELED);
-                    received.error = (!nothing_more).then(|| io::Error::from_raw_os_error(-result));
+                    received.error = Some(io::Error::from_raw_os_error(-result));
                     break;
                 }
             }
         }
-        Ok(received)
+        match received.error.take() {
+            Some(error) if received.straight + received.staged == 0 => Err(error),
+            error => {
+                received.error = error;
+                if nothing { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(received) }
+            }
+        }
     }
 
     /// Sends by one call that does not block; returns the number of bytes that the socket took.
@@ -250,27 +260,28 @@ impl Ring {
     pub(super) fn fetch(&mut self, part: Part, into: &mut [MaybeUninit<u8>]) -> io::Result<()> {
         let (mut part, mut into) = (part, into);
         while !into.is_empty() {
-            let length = into.len().min(PIPE_BYTES);
-            let pipe = Fd(self.pipe.1.as_raw_fd());
-            let request = opcode::WriteFixed::new(pipe, part.address as *const u8, length as u32, part.slot);
-            let request = request.offset(u64::MAX).rw_flags(libc::RWF_NOWAIT).build();
-            // SAFETY: as in `place`.
-            let results = unsafe { self.run(&[request])? };
-            let written =
-                usize::try_from(results[0]).map_err(|_| io::Error::from_raw_os_error(-results[0]))?;
-            let (now, later) = into.split_at_mut(written.min(length));
-            let mut rest = now;
-            while !rest.is_empty() {
-                let (read, unread) = rustix::io::read(&self.pipe.0, &mut *rest)?;
-                let _ = unread;
-                let read = read.len();
-                if read == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                rest = &mut rest[read..];
+            let length = into.len().min(PIPE_BYTES) as u32;
+            let (from, to) = (Fd(self.pipe.0.as_raw_fd()), Fd(self.pipe.1.as_raw_fd()));
+            let write = opcode::WriteFixed::new(to, part.address as *const u8, length, part.slot);
+            let read = opcode::Read::new(from, into.as_mut_ptr().cast(), length);
+            // Requests without a link are carried out one after the other as long as none has to wait.
+            let requests = [
+                write.offset(u64::MAX).rw_flags(libc::RWF_NOWAIT).build(),
+                read.offset(u64::MAX).rw_flags(libc::RWF_NOWAIT).build(),
+            ];
+            // SAFETY: as in `place`; `into` is exclusive, and of that length.
+            let results = unsafe { self.run(&requests)? };
+            let bytes = |result: i32| {
+                usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.saturating_neg()))
+            };
+            let (written, read) = (bytes(results[0])?, bytes(results[1])?);
+            if read != written || read == 0 {
+                // What is left in the pipe would come next.
+                self.is_broken = true;
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            into = later;
-            part = part.after(written);
+            into = &mut into[read..];
+            part = part.after(read);
         }
         Ok(())
     }

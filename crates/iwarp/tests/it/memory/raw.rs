@@ -75,7 +75,7 @@ fn a_socket_does_not_access_withdrawn_memory() {
     let refused = receive(there.as_fd(), &[span], &mut staging).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
     // Only what was sent before is there.
-    assert_eq!(receive(there.as_fd(), &[], &mut staging).unwrap().bytes, 64);
+    assert_eq!(receive(there.as_fd(), &[], &mut staging).unwrap().staged, 64);
     assert_eq!(staging[..64], [7; 64]);
 }
 

@@ -174,9 +174,9 @@ fn sockets_carry_it_by_address_and_by_pages() {
             let straight = [to.slice(received, ends[0]), to.slice(received + ends[0], ends[1] - ends[0])];
             match receive(there.as_fd(), &straight, &mut staging) {
                 Ok(transferred) => {
-                    let inside = ends[1].min(transferred.bytes);
-                    to.write(received + inside, &staging[..transferred.bytes - inside]).unwrap();
-                    received += transferred.bytes;
+                    let behind = received + transferred.straight;
+                    to.write(behind, &staging[..transferred.staged]).unwrap();
+                    received = behind + transferred.staged;
                     assert!(transferred.error.is_none());
                 }
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
