@@ -76,8 +76,10 @@ pub struct Machine {
     pub(super) excess: Excess,
     /// Spans lent to the socket for payload.
     pub(super) lent: Spans,
-    /// Payload of this call that is not in its memory yet.
+    /// Payload of the current message, and of those that ended in this call, that is not in its memory yet.
     pub(super) placements: Placements,
+    /// A message ended in this call: its payload must be in its memory before anybody hears of it.
+    pub(super) message_ended: bool,
     /// Whether a responder still waits for the initiator's first FPDU.
     pub(super) first_missing: bool,
     /// Required type of that FPDU.
@@ -145,6 +147,7 @@ impl Machine {
             excess: Excess::default(),
             lent: Spans::new(),
             placements: Placements::default(),
+            message_ended: false,
             first_missing: !negotiated.initiator,
             expected_rtr: rtr(false),
             ird: usize::from(negotiated.ird),

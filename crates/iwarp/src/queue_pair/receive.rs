@@ -130,7 +130,9 @@ impl Machine {
             self.excess.later.extend_from_slice(staged);
         }
         self.fpdu.found = None;
-        self.settle_placements();
+        if std::mem::take(&mut self.message_ended) || self.is_waiting() {
+            self.settle_placements();
+        }
         self.queue.retire(self.id, &mut self.completions);
     }
 
@@ -266,10 +268,12 @@ impl Machine {
                 self.events.push_back(Event::Established);
             }
         }
-        if let Some((header, opcode)) = self.fpdu.header
-            && let Err(code) = self.deliver(&header, opcode)
-        {
-            self.terminate_segment(code);
+        if let Some((header, opcode)) = self.fpdu.header {
+            let (Header::Tagged { last, .. } | Header::Untagged { last, .. }) = header;
+            self.message_ended |= last;
+            if let Err(code) = self.deliver(&header, opcode) {
+                self.terminate_segment(code);
+            }
         }
     }
 }
