@@ -12,6 +12,8 @@ mod folder;
 mod identity;
 mod kept;
 mod measure;
+mod own;
+mod owned;
 mod phase;
 mod run;
 mod tree;
