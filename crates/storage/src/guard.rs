@@ -33,6 +33,7 @@ const RELEASED: &[u8] = b"released";
 /// Time that other ranks, which the launcher ends, may go on creating files.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+const QUIET: u32 = 5;
 /// Longest message: a name of `NAME_MAX` bytes as JSON, and the rest.
 const MESSAGE_BYTES: usize = 4096;
 
@@ -52,20 +53,27 @@ struct Place {
     /// What was made, where modes do not tell it.
     journal: Option<Journal>,
     is_whole: bool,
+    /// Looks at which nothing of the run was left beside what is others'.
+    quiet: u32,
 }
 
 impl Place {
-    fn remove(&self) -> Result<(), Errno> {
-        match &self.journal {
+    /// Whether nothing of the run is left. Where all that is left is others', it is seen `QUIET` times.
+    fn remove(&mut self) -> bool {
+        let (count, removed) = match &self.journal {
             None => self.folder.remove_all(),
-            Some(journal) => {
-                let made =
-                    journal.read().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-                let removed = made.remove(&self.folder.own);
-                let removed = if self.is_whole { removed.and(self.folder.remove_own()) } else { removed };
-                removed.inspect(|()| Journal::forget(&self.folder.name, self.is_whole))
-            }
-        }
+            Some(journal) => (0, self.remove_noted(journal)),
+        };
+        let is_of_others = count == 0 && matches!(removed, Err(Errno::NOTEMPTY | Errno::EXIST));
+        self.quiet = if is_of_others { self.quiet + 1 } else { 0 };
+        removed.is_ok() || self.quiet == QUIET
+    }
+
+    fn remove_noted(&self, journal: &Journal) -> Result<(), Errno> {
+        let made = journal.read().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        made.remove(&self.folder.own)?;
+        Journal::forget(&self.folder.name, self.is_whole);
+        if self.is_whole { self.folder.remove_own() } else { Ok(()) }
     }
 }
 
@@ -155,7 +163,7 @@ fn guard_for(input: impl AsFd, timeout: Duration) {
     }
     let deadline = Instant::now() + timeout;
     loop {
-        places.retain(|place| place.remove().is_err());
+        places.retain_mut(|place: &mut Place| !place.remove());
         if places.is_empty() || Instant::now() >= deadline {
             return;
         }
@@ -190,7 +198,7 @@ fn received(input: &impl AsFd) -> Result<Received, Errno> {
         (Some(own), Some(parent), Ok(Watched { name, marks, is_whole })) => {
             let folder = Folder::of_descriptors(parent, own, &name).with_marks(marks);
             let journal = descriptors.next().map(Journal::of);
-            Ok(Received::Place(Place { folder, journal, is_whole }))
+            Ok(Received::Place(Place { folder, journal, is_whole, quiet: 0 }))
         }
         _ => Ok(Received::End),
     }
@@ -267,7 +275,7 @@ mod tests {
         let folder = Folder::create(directory.path(), "test\n1").unwrap();
         fill(&path);
         fs::write(path.join("tree.0/thesis.tex"), "x").unwrap();
-        assert!(folder.remove_all().is_err());
+        assert!(folder.remove_all().1.is_err());
         let left: Vec<_> = fs::read_dir(path.join("tree.0")).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
         assert_eq!(left[0].file_name(), "thesis.tex");
@@ -304,7 +312,7 @@ mod tests {
                 _ => fs::hard_link(&mine, &place).unwrap(),
             }
             let before = known(&place);
-            assert!(folder.remove_all().is_err(), "{name}: {by}");
+            assert!(folder.remove_all().1.is_err(), "{name}: {by}");
             assert_eq!(known(&place), before, "{name}: {by}");
             let left = walked(&path);
             let above = place.ancestors().skip(1).take_while(|above| *above != path).count();

@@ -2,9 +2,13 @@
 //! late or whose server has ended.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
-    os::unix::fs::PermissionsExt as _,
+    net::Shutdown,
+    os::{
+        fd::OwnedFd,
+        unix::{fs::PermissionsExt as _, net::UnixStream},
+    },
     path::Path,
     process::{Command, Stdio},
     time::Duration,
@@ -130,13 +134,19 @@ fn operations_are_those_of_a_process_with_one_thread() {
     let folder = disk();
     let name = ".clearstream-semantics-0123456789abcdef";
     fs::create_dir(folder.path().join(name)).unwrap();
+    let (socket, other) = UnixStream::pair().unwrap();
+    let journal = folder.path().join("journal");
     let mut command = Command::new(program());
-    command.args(["storage", "operations"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(["storage", "operations"])
+        .stdin(OwnedFd::from(other))
+        .stdout(File::create(&journal).unwrap());
     let mut child = command.spawn().unwrap();
-    let (mut input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    drop(command);
+    let (mut input, mut output) = (socket.try_clone().unwrap(), BufReader::new(socket));
     let directory = folder.path().to_str().unwrap();
     for operation in [
-        serde_json::json!({"enter": {"directory": directory, "folder": name}}),
+        serde_json::json!({"enter": {"directory": directory, "folder": name, "is_alone": true}}),
         serde_json::json!({"open": {"name": "file"}}),
     ] {
         writeln!(input, "{operation}").unwrap();
@@ -147,7 +157,11 @@ fn operations_are_those_of_a_process_with_one_thread() {
     }
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     assert!(status.lines().any(|line| line.split_whitespace().eq(["Threads:", "1"])), "{status}");
-    drop(input);
+    // What it makes is noted, before and behind the call.
+    let noted = fs::read_to_string(&journal).unwrap();
+    let (begun, made) = noted.split_once('\n').unwrap();
+    assert!(begun == "+0 66696c65" && made.starts_with('=') && made.ends_with(" 66696c65\n"), "{noted}");
+    input.shutdown(Shutdown::Both).unwrap();
     assert!(child.wait().unwrap().success());
 }
 

@@ -52,13 +52,13 @@ fn remove_left_over(directory: &Path) -> Vec<PathBuf> {
 
 fn remove(folder: &Folder) -> Result<(), Errno> {
     if !folder.name.starts_with(SEMANTICS_PREFIX) {
-        return folder.remove_all();
+        return folder.remove_all().1;
     }
     let made = Journal::left_over(&folder.name)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    made.remove(&folder.own).and(folder.remove_own())?;
+    made.remove(&folder.own)?;
     [true, false].into_iter().for_each(|is_creator| Journal::forget(&folder.name, is_creator));
-    Ok(())
+    folder.remove_own()
 }
 
 fn left_over_notice(remaining: &[PathBuf]) -> Option<Notice> {

@@ -283,14 +283,16 @@ impl Folder {
     }
 
     /// Removes it with what is known as made by a test in it; what others put into it stays, and so does the folder then.
-    pub(crate) fn remove_all(&self) -> Result<(), Errno> {
-        remove_entries(&self.own, &self.marks)?;
-        self.remove_own()
+    /// How many things were removed is said, too.
+    pub(crate) fn remove_all(&self) -> (u64, Result<(), Errno>) {
+        let mut count = 0;
+        let removed = remove_entries(&self.own, &self.marks, &mut count);
+        (count, removed.and_then(|()| self.remove_own()))
     }
 }
 
 /// Removes what a test has made. Never descends into what is another file system's or another user's, or a link.
-fn remove_entries(folder: &OwnedFd, marks: &Marks) -> Result<(), Errno> {
+fn remove_entries(folder: &OwnedFd, marks: &Marks, count: &mut u64) -> Result<(), Errno> {
     let own = fstat(folder)?;
     let mut first = Ok(());
     for entry in Dir::read_from(folder)? {
@@ -303,12 +305,13 @@ fn remove_entries(folder: &OwnedFd, marks: &Marks) -> Result<(), Errno> {
             if (found.st_dev, found.st_uid) != (own.st_dev, own.st_uid) {
                 continue;
             }
-            first = first.and(remove_entries(inner, marks));
+            first = first.and(remove_entries(inner, marks, count));
         }
         let removed = match look_up(folder, text) {
             Ok(found) if marks.is_marked(&found) => {
                 let is_directory = kind_of(&found) == FileType::Directory;
-                unlinkat(folder, name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })
+                let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                unlinkat(folder, name, flags).map(|()| *count += 1)
             }
             looked => looked.map(|_| ()),
         };

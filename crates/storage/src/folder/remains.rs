@@ -24,7 +24,17 @@ impl std::fmt::Display for Remains {
     }
 }
 
+/// Beginnings of names that clients give to files which are removed and still open: NFS, libfuse, CIFS, AFS.
+const OF_OPEN_FILES: [&str; 4] = [".nfs", ".fuse_hidden", ".smb", ".__afs"];
+
 impl Folder {
+    /// Whether something that is left goes away by itself.
+    pub(crate) fn has_names_of_open_files(&self) -> bool {
+        let left = first_leaf(&self.own, "");
+        let name = left.as_deref().map(|path| path.rsplit_once('/').map_or(path, |(_, name)| name));
+        name.is_some_and(|name| OF_OPEN_FILES.iter().any(|begin| name.starts_with(begin)))
+    }
+
     /// Whose entries keep the folder.
     pub(super) fn whose(&self) -> Remains {
         let path = self.path.display();

@@ -335,3 +335,6 @@ pub fn run_rank(
     let notices = left_over.into_iter().chain(notices);
     ran(&config, facts, measured.into_inner().0, (complete, error), notices).map(Some)
 }
+
+#[cfg(test)]
+mod tests;

@@ -212,15 +212,15 @@ pub(super) fn look(
 }
 
 /// Removes an item under either name, where it is there; what others have under its names stays, and so does a directory in
-/// which they have files.
+/// which they have files. A name that others have since it was looked at last.
 pub(super) fn clean(
     look: &mut Look<'_>,
     kind: MetadataKind,
     (name, before): (&str, Before),
-) -> Result<bool, Failure> {
+) -> Result<Option<String>, Failure> {
     let items = look.items;
     let flags = if kind == MetadataKind::File { AtFlags::empty() } else { AtFlags::REMOVEDIR };
-    let mut is_foreign = false;
+    let mut foreign = None;
     for name in [name.to_owned(), named(name.to_owned(), true)] {
         let seen = match look.at(&name) {
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -233,7 +233,9 @@ pub(super) fn clean(
             Ok(Seen::Found(now)) if is_own(items, kind, before, &now) => items.0.folder.remove(&name, flags),
             Ok(Seen::Found(_) | Seen::Outside) => {
                 // Those that were others' before are counted.
-                is_foreign |= !matches!(before, Before::Others);
+                if !matches!(before, Before::Others) {
+                    foreign = Some(name.clone());
+                }
                 Ok(())
             }
             Ok(Seen::Gone) => Ok(()),
@@ -244,5 +246,5 @@ pub(super) fn clean(
             Err(error) => return Err(file_error("remove", &items.path().join(name), &error.into())),
         }
     }
-    Ok(is_foreign)
+    Ok(foreign)
 }

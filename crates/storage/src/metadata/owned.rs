@@ -140,8 +140,8 @@ impl Run<'_, '_> {
         // Directories below are removed first.
         for number in (0..self.made[kind as usize]).rev() {
             let name = tree.name(iteration, rank, kind, number);
-            if own::clean(&mut look, kind, (&name, known.of(number)))? {
-                found.add_foreign(rank, name);
+            if let Some(foreign) = own::clean(&mut look, kind, (&name, known.of(number)))? {
+                found.add_foreign(rank, foreign);
             }
         }
         Ok(found)

@@ -310,7 +310,12 @@ impl Place {
         }
         let mut result = self.remove(moved);
         for _ in 0..RETRIES {
-            if result.is_ok() {
+            let is_waited_for = match &result {
+                Ok(()) => false,
+                Err(Remains::Own(_)) => true,
+                Err(Remains::Others(_)) => self.folder.has_names_of_open_files(),
+            };
+            if !is_waited_for {
                 break;
             }
             thread::sleep(RETRY_INTERVAL);
