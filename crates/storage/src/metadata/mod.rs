@@ -17,6 +17,7 @@ mod owned;
 mod phase;
 mod run;
 mod tree;
+mod watch;
 mod workload;
 
 use std::{

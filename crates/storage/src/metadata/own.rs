@@ -18,9 +18,14 @@ use super::{
     folder::{Items, Places, named},
     tree::Tree,
 };
-use crate::{folder::FOLDER_FLAGS, kept::Piece, made::Inode};
+use crate::{
+    folder::FOLDER_FLAGS,
+    kept::Piece,
+    made::{Inode, WANTED},
+};
 
 /// What a name leads to.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 pub(super) enum Seen {
     Found(Statx),
     Gone,
@@ -120,9 +125,15 @@ impl Known {
         }
     }
 
-    /// The next one; where there is no memory for it, it stays one that was not looked at.
+    /// Room for this many, and no more. Where there is no memory they stay as those that were not looked at.
+    fn reserve(&mut self, count: u64) {
+        let more = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(self.0.len());
+        let _ = self.0.try_reserve_exact(more);
+    }
+
+    /// The next one.
     fn add(&mut self, number: u64, inode: Option<Inode>) {
-        if usize::try_from(number) == Ok(self.0.len()) && self.0.try_reserve(1).is_ok() {
+        if usize::try_from(number) == Ok(self.0.len()) && self.0.len() < self.0.capacity() {
             self.0.push(inode);
         }
     }
@@ -153,6 +164,13 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// Of items that others' things are in the place of.
+    pub(super) fn of_others(others: &[(usize, u64)], name: impl Fn(usize, u64) -> String) -> Self {
+        let mut found = Self::default();
+        others.iter().for_each(|(owner, number)| found.add_foreign(*owner, name(*owner, *number)));
+        found
+    }
+
     pub(super) fn add_own(&mut self, piece: &Piece, number: u64) {
         match self.own.last_mut() {
             Some(last)
@@ -184,7 +202,8 @@ pub(super) fn look(
     let mut found = Found::default();
     for piece in pieces {
         let items = places.of(piece.owner);
-        let mut look = Look::new(items, crate::made::WANTED);
+        let mut look = Look::new(items, WANTED);
+        known.reserve(piece.first + piece.count);
         for number in piece.first..piece.first + piece.count {
             if stop.load(Relaxed) {
                 found.is_over = true;
