@@ -4,7 +4,7 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,6 +13,7 @@ use std::{
 };
 
 use clearstream_schema::storage::metadata::{MetadataKind, MetadataOperation};
+use clearstream_sys::file::path_of;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
     fs::inotify::{self, CreateFlags, WatchFlags},
@@ -57,9 +58,9 @@ impl Watch {
             of_tree.map(|directory| (piece.owner, directory))
         });
         for (owner, directory) in directories.take(DIRECTORIES_MAX) {
-            let folder = places.of(owner).0.folder.own.as_raw_fd();
+            let folder = path_of(places.of(owner).0.folder.own.as_fd());
             // One that is gone, or is no directory, has no items.
-            let _ = inotify::add_watch(&found, format!("/proc/self/fd/{folder}/{directory}"), flags);
+            let _ = inotify::add_watch(&found, format!("{folder}/{directory}"), flags);
         }
         let end = eventfd(0, EventfdFlags::CLOEXEC).ok()?;
         let has_others = Arc::new(AtomicBool::new(false));
