@@ -17,7 +17,10 @@ use std::{
 use clearstream_ranks::{Aside, Tag, World};
 use clearstream_schema::storage::StorageLive;
 
-use crate::{Ran, StorageError, collective::{gather, share}};
+use crate::{
+    Ran, StorageError,
+    collective::{gather, share},
+};
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -53,6 +53,8 @@ pub(crate) struct Folder {
     unremoved: Mutex<Option<String>>,
     /// The first file of others that has a name of the run.
     foreign: Mutex<Option<String>>,
+    /// Of [`Self::marks_here`], what could not be removed yet.
+    probes: Mutex<Vec<(String, Inode)>>,
 }
 
 impl Folder {
@@ -84,15 +86,21 @@ impl Folder {
             return marks;
         }
         let (file, directory) = (format!("{PROBE}.0"), format!("{PROBE}.1"));
-        let probed = |name: &str, found: Result<rustix::fs::Statx, Errno>| {
-            let found = found.ok()?;
-            let _ = self.unlink_own(name, Inode::of(&found));
-            Some(mode_of(&found))
+        let probed = |name: &str, flags: AtFlags, found: Result<rustix::fs::Statx, Errno>| {
+            // Permissions are as they are: what cannot be removed now is at the end.
+            if unlinkat(&self.own, name, flags).is_err()
+                && let Ok(found) = &found
+            {
+                let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+                probes.push((name.to_owned(), Inode::of(found)));
+            }
+            found.ok().map(|found| mode_of(&found))
         };
         let made = self.open(&file, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
-        let of_file = made.ok().and_then(|made| probed(&file, look_at(made)));
+        let of_file = made.ok().and_then(|made| probed(&file, AtFlags::empty(), look_at(made)));
         let made = mkdirat(&self.own, &directory, self.folder_mode);
-        let of_directory = made.ok().and_then(|()| probed(&directory, look_up(&self.own, &directory)));
+        let look = || look_up(&self.own, &directory);
+        let of_directory = made.ok().and_then(|()| probed(&directory, AtFlags::REMOVEDIR, look()));
         // What cannot be made has the modes that it was to have.
         Marks {
             file: marks.file.map(|mode| of_file.unwrap_or(mode)),
@@ -142,6 +150,7 @@ impl Folder {
             marks: Marks::KEPT,
             unremoved: Mutex::default(),
             foreign: Mutex::default(),
+            probes: Mutex::default(),
         }
     }
 
@@ -233,6 +242,11 @@ impl Folder {
     /// # Errors
     /// Why it remains, and whose that is.
     pub(crate) fn leave(&self) -> Result<(), Remains> {
+        for (name, inode) in std::mem::take(&mut *self.probes.lock().unwrap_or_else(PoisonError::into_inner))
+        {
+            // Where it stays it is named.
+            let _ = self.unlink_own(&name, inode);
+        }
         let path = self.path.display();
         match self.remove_own() {
             Ok(()) => Ok(()),

@@ -72,6 +72,16 @@ pub enum SemanticsError {
         /// What opening it returned.
         source: PeerError,
     },
+    /// The file system does not respond.
+    #[error(
+        "the folder {folder} in {directory} is not removed: its file system does not respond; its guard goes on"
+    )]
+    Silent {
+        /// The directory.
+        directory: String,
+        /// The folder.
+        folder: String,
+    },
     /// The folder could not be removed.
     #[error("the folder {folder} remains in {directory}: {source}")]
     Remains {
@@ -90,7 +100,7 @@ impl SemanticsError {
         let kind = match self {
             Self::Peer(error) => error.failure().map_or(FailureKind::Connection, |failure| failure.kind),
             Self::NotShared { .. } => FailureKind::Invalid,
-            Self::Remains { .. } => FailureKind::File,
+            Self::Silent { .. } | Self::Remains { .. } => FailureKind::File,
         };
         Failure { kind, message: self.to_string() }
     }
@@ -180,7 +190,11 @@ fn checked(
         Ok(Left { remains, .. }) => (remains, None),
         Err(source) => {
             let directory = directory.to_owned();
-            (None, Some(SemanticsError::Remains { directory, folder, source }))
+            let error = match source {
+                PeerError::Stopped { .. } => SemanticsError::Silent { directory, folder },
+                source => SemanticsError::Remains { directory, folder, source },
+            };
+            (None, Some(error))
         }
     };
     found.notices.extend(of_others.map(remaining));
