@@ -15,8 +15,11 @@ pub(crate) const MADE_MODE: Mode = Mode::from_raw_mode(0o1700);
 /// Bits of a mode.
 const MODE_BITS: u16 = 0o7777;
 /// What is asked of an entry.
-pub(crate) const WANTED: StatxFlags =
-    StatxFlags::TYPE.union(StatxFlags::MODE).union(StatxFlags::INO).union(StatxFlags::BTIME);
+pub(crate) const WANTED: StatxFlags = StatxFlags::TYPE
+    .union(StatxFlags::MODE)
+    .union(StatxFlags::UID)
+    .union(StatxFlags::INO)
+    .union(StatxFlags::BTIME);
 
 /// What the kernel knows an entry by: device, inode number and, where the file system has it, time of birth (statx(2)),
 /// as one number, of which tables have millions. The number of an inode alone is that of the next file, too (ext4).

@@ -15,10 +15,11 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, chmodat, fchmod, flock, fstat, mkdirat, open,
-        openat, statat, unlinkat,
+        AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Statx, chmodat, fchmod, flock, fstat, mkdirat,
+        open, openat, statat, unlinkat,
     },
     io::Errno,
+    process::geteuid,
 };
 
 use crate::made::{Inode, MADE_MODE, Marks, kind_of, look_at, look_up, mode_of};
@@ -32,6 +33,7 @@ pub(crate) const METADATA_PREFIX: &str = ".clearstream-metadata-";
 pub(crate) const SEMANTICS_PREFIX: &str = ".clearstream-semantics-";
 pub(crate) const STREAM_PREFIX: &str = "clearstream-stream-";
 
+const STICKY: u16 = 0o1000;
 /// What a run makes to see the modes that files and directories have here.
 const PROBE: &str = "probe";
 
@@ -76,7 +78,9 @@ impl Folder {
 
     /// With what was found by [`Self::marks_here`], here or at another rank.
     pub(crate) fn with_marks(self, marks: Marks) -> Self {
-        Self { marks, ..self }
+        let is_sticky = marks.directory.is_none_or(|mode| mode & STICKY != 0);
+        let folder_mode = if is_sticky { self.folder_mode } else { FOLDER_MODE };
+        Self { marks, folder_mode, ..self }
     }
 
     /// Finds out by what the things that are made here are known.
@@ -86,7 +90,7 @@ impl Folder {
             return marks;
         }
         let (file, directory) = (format!("{PROBE}.0"), format!("{PROBE}.1"));
-        let probed = |name: &str, flags: AtFlags, found: Result<rustix::fs::Statx, Errno>| {
+        let probed = |name: &str, flags: AtFlags, found: Result<Statx, Errno>| {
             // Permissions are as they are: what cannot be removed now is at the end.
             if unlinkat(&self.own, name, flags).is_err()
                 && let Ok(found) = &found
@@ -94,16 +98,22 @@ impl Folder {
                 let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
                 probes.push((name.to_owned(), Inode::of(found)));
             }
-            found.ok().map(|found| mode_of(&found))
+            found.ok()
         };
         let made = self.open(&file, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
         let of_file = made.ok().and_then(|made| probed(&file, AtFlags::empty(), look_at(made)));
         let made = mkdirat(&self.own, &directory, self.folder_mode);
         let look = || look_up(&self.own, &directory);
         let of_directory = made.ok().and_then(|()| probed(&directory, AtFlags::REMOVEDIR, look()));
+        // In a sticky directory only its owner removes (inode(7)), which a server may not take this user for.
+        let is_owner = |found: &Statx| found.stx_uid == geteuid().as_raw();
+        let of_directory = of_directory.map(|found| match is_owner(&found) {
+            true => mode_of(&found),
+            false => mode_of(&found) & !STICKY,
+        });
         // What cannot be made has the modes that it was to have.
         Marks {
-            file: marks.file.map(|mode| of_file.unwrap_or(mode)),
+            file: marks.file.map(|mode| of_file.map_or(mode, |found| mode_of(&found))),
             directory: marks.directory.map(|mode| of_directory.unwrap_or(mode)),
             ..marks
         }

@@ -186,7 +186,8 @@ pub(super) fn find(
 
 /// Records of a piece, one after the other.
 struct Records {
-    file: BufReader<File>,
+    /// None of a rank that made nothing.
+    file: Option<BufReader<File>>,
     path: std::path::PathBuf,
 }
 
@@ -195,9 +196,13 @@ impl Records {
         let name = file_name(kind, piece.owner);
         let path = items.path().join(&name);
         let open = || {
-            let mut file = BufReader::new(items.0.folder.open(&name, OFlags::RDONLY)?);
+            let file = match items.0.folder.open(&name, OFlags::RDONLY) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                opened => opened?,
+            };
+            let mut file = BufReader::new(file);
             file.seek(SeekFrom::Start(piece.first.saturating_mul(RECORD_BYTES as u64)))?;
-            Ok(file)
+            Ok(Some(file))
         };
         let file = open().map_err(|error| file_error("open", &path, &error))?;
         Ok(Self { file, path })
@@ -205,7 +210,12 @@ impl Records {
 
     fn next(&mut self) -> Result<Identity, Failure> {
         let mut bytes = [0; RECORD_BYTES];
-        self.file.read_exact(&mut bytes).map_err(|error| file_error("read", &self.path, &error))?;
+        let read = self.file.as_mut().map_or(Ok(()), |file| file.read_exact(&mut bytes));
+        match read {
+            // Of those behind the last one that was made nothing is known.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => bytes = [0; RECORD_BYTES],
+            read => read.map_err(|error| file_error("read", &self.path, &error))?,
+        }
         Ok(Identity::from_bytes(&bytes))
     }
 }

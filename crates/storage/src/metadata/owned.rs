@@ -82,7 +82,8 @@ impl Run<'_, '_> {
             MetadataKind::Directory => "directories",
             MetadataKind::Tree => "directories of the tree",
         };
-        if gone > 0 {
+        // Of trees that were not made whole some never were.
+        if gone > 0 && kind != MetadataKind::Tree {
             let message = format!("{gone} of the {what} that the earlier run left were gone before");
             self.notices.push(notice("kept-gone", message));
         }
