@@ -22,12 +22,8 @@ use crate::place::{Found, Place, Target};
 /// # Errors
 /// Those of linkat(2).
 pub fn link_unnamed(file: BorrowedFd<'_>, folder: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-    Ok(linkat(CWD, path_of(file), folder, name, AtFlags::SYMLINK_FOLLOW)?)
-}
-
-/// A path to what is open, for calls that take no descriptor (proc_pid_fd(5)).
-pub fn path_of(file: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 /// Closes a file and returns the error of that, which [`Drop`] leaves out: quotas and servers without space

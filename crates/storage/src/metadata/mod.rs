@@ -17,7 +17,6 @@ mod owned;
 mod phase;
 mod run;
 mod tree;
-mod watch;
 mod workload;
 
 use std::{

@@ -164,13 +164,6 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Of items that others' things are in the place of.
-    pub(super) fn of_others(others: &[(usize, u64)], name: impl Fn(usize, u64) -> String) -> Self {
-        let mut found = Self::default();
-        others.iter().for_each(|(owner, number)| found.add_foreign(*owner, name(*owner, *number)));
-        found
-    }
-
     pub(super) fn add_own(&mut self, piece: &Piece, number: u64) {
         match self.own.last_mut() {
             Some(last)

@@ -68,7 +68,7 @@ impl Run<'_, '_> {
     }
 
     /// Of rank 0: what is not there, or not the run's, for people.
-    pub(super) fn note_found(&mut self, kind: MetadataKind, found: &[Found]) {
+    fn note_found(&mut self, kind: MetadataKind, found: &[Found]) {
         let gone: u64 = found.iter().map(|found| found.gone).sum();
         let foreign: u64 = found.iter().map(|found| found.foreign).sum();
         let mut first = None;

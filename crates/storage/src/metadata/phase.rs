@@ -24,16 +24,13 @@ use serde::{Deserialize, Serialize};
 use super::{
     MetadataError, file_error,
     folder::{Contents, Items, Places, named},
-    own::{Before, Known, Look, Seen, is_own},
     tree::Tree,
-    watch::Watch,
 };
 use crate::{
     clock::{self, Clocks, Spans, Times},
     kept::Piece,
     latency::{Latency, LatencyCounts},
     live::{Count, LivePhase},
-    made::WANTED,
     operations_log::{Operation, Record, Records},
 };
 
@@ -55,7 +52,6 @@ pub(super) struct Task<'a> {
     pub(super) places: &'a Places,
     /// Items of this rank, or directories of the tree.
     pub(super) pieces: &'a [Piece],
-    pub(super) rank: usize,
 }
 
 /// Result of a phase at one rank.
@@ -64,8 +60,6 @@ pub(super) struct RankPhase {
     pub(super) operations: u64,
     /// Items that are done with: operations, and directories that stay because others have files in them.
     pub(super) done: u64,
-    /// Of these, what others had put in the place of items meanwhile: ranks that made them, and numbers.
-    pub(super) others: Vec<(usize, u64)>,
     /// The item whose creation failed is there.
     pub(super) is_partial: bool,
     /// Items when the stonewall's time was over, and the time since the begin.
@@ -98,12 +92,11 @@ pub(super) fn live(
     }
 }
 
-/// Runs it; all ranks call it together. `known` is what this rank made. When they worked is known at rank 0.
+/// Runs it; all ranks call it together. When they worked is known at rank 0.
 pub(super) fn run(
     world: &mut dyn World,
     clocks: &Clocks,
     task: Task<'_>,
-    known: &Known,
     records: &mut Option<Records>,
 ) -> Result<(RankPhase, Option<Spans>), MetadataError> {
     let Task { config, kind, operation, places, .. } = task;
@@ -122,8 +115,6 @@ pub(super) fn run(
     };
     let mut result = RankPhase { failure, ..RankPhase::default() };
     let is_over = || task.stop.load(Relaxed);
-    let shape = (&task.tree, task.tree_iteration);
-    let watch = Watch::start(places, shape, (kind, operation), task.pieces).filter(|_| !task.is_earlier);
     let begun = clocks.begin(world)?;
     records.iter_mut().for_each(Records::begin);
     let (begin, start) = (clock::now(), Instant::now());
@@ -151,12 +142,6 @@ pub(super) fn run(
         }
         let Some((file, piece, number)) = items.next() else { break };
         let (name, folder) = (name(task, piece, number), places.of(piece.owner));
-        if watch.as_ref().is_some_and(Watch::has_others) && !is_still_own(task, known, (piece, number), &name)
-        {
-            result.others.push((piece.owner, piece.first + number));
-            result.done += 1;
-            continue;
-        }
         contents.prepare();
         let before = Instant::now();
         let done = match kind {
@@ -203,19 +188,6 @@ pub(super) fn run(
     result.is_over = is_over();
     result.latency = latency.counts();
     Ok((result, spans))
-}
-
-/// Whether an item's name still leads to the item.
-fn is_still_own(task: Task<'_>, known: &Known, (piece, number): (Piece, u64), name: &str) -> bool {
-    let items = task.places.of(piece.owner);
-    let is_own_rank = piece.owner == task.rank;
-    let before = if is_own_rank { known.of(piece.first + number) } else { Before::Unseen };
-    match Look::new(items, WANTED).at(name) {
-        Ok(Seen::Found(found)) => is_own(items, task.kind, before, &found),
-        Ok(Seen::Outside) => false,
-        // The operation itself says so.
-        Ok(Seen::Gone) | Err(_) => true,
-    }
 }
 
 fn nanoseconds(span: Duration) -> u64 {

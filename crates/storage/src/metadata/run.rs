@@ -1,6 +1,6 @@
 //! The phases of a run: on items that it creates itself, or on those that an earlier run left.
 
-use std::{collections::BTreeSet, sync::atomic::AtomicBool};
+use std::sync::atomic::AtomicBool;
 
 use clearstream_ranks::World;
 use clearstream_schema::{
@@ -19,7 +19,7 @@ use super::{
     folder::Places,
     kept::KeptItems,
     measure::Prepared,
-    own::{Found, Known},
+    own::Known,
     phase::{self, RankPhase, Task},
     tree::Tree,
 };
@@ -271,12 +271,10 @@ impl<'a, 'w> Run<'a, 'w> {
             operation,
             places: self.places,
             pieces: &pieces,
-            rank,
         };
         let all = pieces.iter().map(|piece| piece.count).fold(0, u64::saturating_add);
         let mut records = self.log.as_ref().map(|log| log.records(all));
-        let (own, spans) =
-            phase::run(self.world, &self.clocks, task, &self.known[kind as usize], &mut records)?;
+        let (own, spans) = phase::run(self.world, &self.clocks, task, &mut records)?;
         if rank == 0 {
             self.live.end();
         }
@@ -322,14 +320,6 @@ impl<'a, 'w> Run<'a, 'w> {
                 _ => self.behind(kind, operation, ranks, shift),
             };
         }
-        let others = ranks.iter().map(|rank| {
-            Found::of_others(&rank.others, |owner, number| {
-                let tree = self.prepared.tree;
-                tree.name(self.iteration, owner, kind, number)
-            })
-        });
-        let others: Vec<Found> = others.collect();
-        self.note_found(kind, &others);
         let there = self.there.0[kind as usize].clone();
         let noted = match kind {
             MetadataKind::Tree => Ok(()),
@@ -380,8 +370,7 @@ impl<'a, 'w> Run<'a, 'w> {
                 }
             }
         }
-        let others = ranks.iter().flat_map(|rank| rank.others.iter().copied());
-        without(joined(found), others.collect())
+        joined(found)
     }
 
     pub(super) fn tree_iteration(&self) -> u32 {
@@ -412,21 +401,6 @@ impl<'a, 'w> Run<'a, 'w> {
             _ => Ok(()),
         }
     }
-}
-
-/// Pieces without these items.
-fn without(pieces: Vec<Piece>, others: BTreeSet<(usize, u64)>) -> Vec<Piece> {
-    let mut left = Vec::new();
-    for mut piece in pieces {
-        let range = (piece.owner, piece.first)..(piece.owner, piece.first + piece.count);
-        for (_, number) in others.range(range) {
-            let (before, rest) = piece.split(number - piece.first);
-            left.push(before);
-            piece = rest.split(1).1;
-        }
-        left.push(piece);
-    }
-    joined(left)
 }
 
 /// Whether an operation changes which items there are, or their names.

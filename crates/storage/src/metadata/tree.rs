@@ -6,7 +6,6 @@ use clearstream_schema::storage::metadata::{MetadataConfig, MetadataKind};
 use serde::{Deserialize, Serialize};
 
 use super::MetadataError;
-use crate::kept::Piece;
 
 /// Maximum directories of a tree, and depth, whose path fits `PATH_MAX`.
 const MAX_DIRECTORIES: u64 = 100_000_000;
@@ -77,17 +76,6 @@ impl Tree {
             let _ = write!(path, "/level.{directory}");
         }
         path
-    }
-
-    /// Paths of the directories that have items of a piece.
-    pub(super) fn directories_of(
-        &self,
-        iteration: u32,
-        piece: Piece,
-    ) -> impl Iterator<Item = String> + use<> {
-        let (tree, each) = (*self, self.per_directory);
-        let end = if piece.count == 0 { 0 } else { (piece.first + piece.count - 1) / each + 1 };
-        (piece.first / each..end).map(move |place| tree.directory(iteration, piece.owner, tree.first + place))
     }
 
     /// Path of what a rank makes of a kind, relative to the folder.
