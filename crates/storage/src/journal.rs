@@ -41,7 +41,8 @@ pub(crate) struct Journal(File);
 
 /// Of the agent that has created a folder, or of another one on the same host.
 fn path(folder: &str, is_creator: bool) -> PathBuf {
-    Path::new(MEMORY).join(if is_creator { folder.to_owned() } else { format!("{folder}.peer") })
+    let role = if is_creator { "" } else { ".peer" };
+    Path::new(MEMORY).join(format!("clearstream-made{folder}{role}"))
 }
 
 impl AsFd for Journal {
