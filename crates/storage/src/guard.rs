@@ -12,7 +12,7 @@ use std::{
     os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -30,8 +30,9 @@ use crate::{folder::Folder, journal::Journal, made::Marks};
 
 /// Message of ranks that removed their files themselves: no folder.
 const RELEASED: &[u8] = b"released";
-/// Time that other ranks, which the launcher ends, may go on creating files.
-const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Attempts to remove what is there, 10 s: other ranks, which the launcher ends, may go on creating files. They are counted,
+/// not timed: one that a file system holds is followed by others, for what was under way then.
+const ATTEMPTS: u32 = 50;
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const QUIET: u32 = 5;
 /// Longest message: a name of `NAME_MAX` bytes as JSON, and the rest.
@@ -66,13 +67,17 @@ impl Place {
         };
         let is_of_others = count == 0 && matches!(removed, Err(Errno::NOTEMPTY | Errno::EXIST));
         self.quiet = if is_of_others { self.quiet + 1 } else { 0 };
-        removed.is_ok() || self.quiet == QUIET
+        let is_done = removed.is_ok() || self.quiet == QUIET;
+        if is_done && self.journal.is_some() {
+            // Else the next start needs it.
+            Journal::forget(&self.folder.name, self.is_whole);
+        }
+        is_done
     }
 
     fn remove_noted(&self, journal: &Journal) -> Result<(), Errno> {
         let made = journal.read().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         made.remove(&self.folder.own)?;
-        Journal::forget(&self.folder.name, self.is_whole);
         if self.is_whole { self.folder.remove_own() } else { Ok(()) }
     }
 }
@@ -148,10 +153,10 @@ impl Guard {
 
 /// The process itself: waits for the end of the ranks at `input`, its standard input.
 pub fn guard(input: impl AsFd) {
-    guard_for(input, REMOVE_TIMEOUT);
+    guard_for(input, ATTEMPTS);
 }
 
-fn guard_for(input: impl AsFd, timeout: Duration) {
+fn guard_for(input: impl AsFd, attempts: u32) {
     let mut places = Vec::new();
     loop {
         match received(&input) {
@@ -161,10 +166,9 @@ fn guard_for(input: impl AsFd, timeout: Duration) {
             Ok(Received::End) | Err(_) => break,
         }
     }
-    let deadline = Instant::now() + timeout;
-    loop {
+    for _ in 0..attempts {
         places.retain_mut(|place: &mut Place| !place.remove());
-        if places.is_empty() || Instant::now() >= deadline {
+        if places.is_empty() {
             return;
         }
         thread::sleep(RETRY_INTERVAL);
@@ -220,7 +224,7 @@ mod tests {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let child = Command::new("true").spawn().unwrap();
         let mut ranks = Guard { child, socket };
-        let running = thread::spawn(move || guard_for(&input, Duration::from_millis(10)));
+        let running = thread::spawn(move || guard_for(&input, 1));
         ranks.watch(folder).unwrap();
         before_the_end();
         if is_released {
