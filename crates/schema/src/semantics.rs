@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     TimeSpan,
     control::Failure,
+    flow::Notice,
     human,
     outcome::{Metric, MetricKind, Outcome, Unit},
     storage::host_names,
@@ -118,6 +119,9 @@ pub struct StorageSemantics {
     pub duration_ns: u64,
     /// Checks, in the order of areas.
     pub checks: Vec<SemanticsCheck>,
+    /// What to know of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
 }
 
 impl StorageSemantics {

@@ -1,8 +1,9 @@
 //! What ranks do now (`--live`): a counter of each, which one thread of the process looks at once per second.
 //!
 //! A rank stores one number per operation, relaxed, in a cache line of its own: which phase it is in, and its operations
-//! in that. Of ranks that are processes each has such a thread, which sends the number to rank 0 ([`Aside`]); where one
-//! of them is not heard of for [`SILENT_TICKS`], all others learn it from rank 0's end.
+//! in that. Of ranks that are processes each has such a thread, which sends the number to rank 0 ([`Aside`]), and hears from
+//! it; where one of them is not heard of for [`SILENT_TICKS`], all others learn it from rank 0's end, and each finds out
+//! itself that rank 0 is silent.
 
 use std::{
     sync::{
@@ -16,7 +17,10 @@ use std::{
 use clearstream_ranks::{Aside, Tag, World};
 use clearstream_schema::storage::StorageLive;
 
-use crate::{Ran, StorageError, collective::gather};
+use crate::{
+    Ran, StorageError,
+    collective::{gather, share},
+};
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -25,7 +29,9 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// Looks after which a rank is taken for lost. They are counted, not timed: a job that is suspended as a whole counts
 /// nothing.
 const SILENT_TICKS: u32 = 20;
-/// Tag of counters on their way to rank 0.
+/// The same of rank 0, at the others: later, since it ends when another one is lost.
+const SILENT_REPORTS: u32 = 25 * 4;
+/// Tag of counters on their way to rank 0, and of its word to the others.
 const COUNT: Tag = Tag(u8::MAX - 3);
 /// Bits of a counter that are operations; those above are the number of the phase.
 const COUNT_BITS: u32 = 48;
@@ -128,8 +134,15 @@ impl Live {
                 let is_told = matches!(&aside, Some((aside, _)) if aside.rank() != 0);
                 while wait(&is_over, if is_told { REPORT_INTERVAL } else { INTERVAL }) {
                     match &mut aside {
-                        Some((aside, _)) if aside.rank() != 0 => watch.report(aside.as_mut()),
+                        Some((aside, hosts)) if aside.rank() != 0 => {
+                            watch.report(aside.as_mut());
+                            if watch.find_first_silent(aside.as_mut(), hosts) {
+                                on_lost();
+                                return;
+                            }
+                        }
                         Some((aside, hosts)) => {
+                            watch.tell(aside.as_mut());
                             watch.hear(aside.as_mut());
                             if watch.find_silent(aside.as_mut(), hosts) {
                                 on_lost();
@@ -160,7 +173,7 @@ impl Drop for Over<'_> {
 }
 
 /// Runs a rank of an MPI job, and looks at all of them from rank 0 meanwhile: `see` gets once per second what they do, or
-/// nothing between phases. Where one is lost `stop` is raised, and what waits for it fails.
+/// nothing between phases. Where one is lost, rank 0 at the others, `stop` is raised, and what waits for it fails.
 ///
 /// # Errors
 /// Of the ranks.
@@ -171,7 +184,12 @@ pub fn watched_rank<T>(
     run: impl FnOnce(&mut dyn World, &Live) -> Result<Option<Ran<T>>, StorageError>,
 ) -> Result<Option<Ran<T>>, StorageError> {
     let own = world.host().to_owned();
-    let hosts = gather(world, &own)?;
+    let mut hosts = gather(world, &own)?;
+    let first = (world.rank() == 0).then_some(&own);
+    let first = share(world, first)?;
+    if hosts.is_empty() {
+        hosts.push(first);
+    }
     let aside = world.aside().map(|aside| (aside, hosts));
     let live = Live::new(1);
     let found = live.watched(aside, see, &|| stop.store(true, Relaxed), || run(world, &live));
@@ -207,19 +225,42 @@ struct Watch<'l> {
     live: &'l Live,
     /// Counters of ranks that are processes, with the looks since each was heard of.
     heard: Vec<(u64, u32)>,
+    /// Looks since rank 0 was heard of, at another one.
+    unheard: u32,
     /// The phase of the look before, its operations then, and when that was.
     before: (u64, u64, Instant),
 }
 
 impl<'l> Watch<'l> {
     fn new(live: &'l Live, ranks: usize) -> Self {
-        Self { live, heard: vec![(0, 0); ranks], before: (0, 0, Instant::now()) }
+        Self { live, heard: vec![(0, 0); ranks], unheard: 0, before: (0, 0, Instant::now()) }
     }
 
     /// Tells rank 0. What cannot be sent is told by what is received.
     fn report(&self, aside: &mut dyn Aside) {
         let count = self.live.counts().first().copied().unwrap_or(0);
         let _ = aside.send(0, COUNT, count.to_le_bytes().to_vec());
+    }
+
+    /// Rank 0 tells the others that it is there.
+    fn tell(&self, aside: &mut dyn Aside) {
+        for rank in 1..aside.size() {
+            let _ = aside.send(rank, COUNT, Vec::new());
+        }
+    }
+
+    /// Whether rank 0 is lost, at another rank; what waits for it learns it.
+    fn find_first_silent(&mut self, aside: &mut dyn Aside, hosts: &[String]) -> bool {
+        self.unheard += 1;
+        while let Ok(Some(_)) = aside.receive(COUNT) {
+            self.unheard = 0;
+        }
+        if self.unheard < SILENT_REPORTS {
+            return false;
+        }
+        let host = hosts.first().map_or("", String::as_str);
+        aside.lose(host, &listed(&[0]), REPORT_INTERVAL * SILENT_REPORTS);
+        true
     }
 
     /// At rank 0.
@@ -357,6 +398,25 @@ mod tests {
         assert_eq!(left(&wall, 900, second(9)), Some(second(1)));
         assert_eq!(left(&wall, 900, second(11)), None);
         assert_eq!(left(&phase(None), 0, second(1)), None);
+    }
+
+    #[test]
+    fn rank_0_is_lost_to_the_others_when_it_says_nothing() {
+        let live = Live::new(1);
+        let lost = Arc::default();
+        let mut aside = Fake(VecDeque::new(), Arc::clone(&lost));
+        let mut watch = Watch::new(&live, 4);
+        // It tells all but itself.
+        watch.tell(&mut aside);
+        assert_eq!(aside.0.len(), 3);
+        for look in 1..=10 + SILENT_REPORTS {
+            if look <= 10 {
+                aside.send(0, COUNT, Vec::new()).unwrap();
+            }
+            let is_lost = watch.find_first_silent(&mut aside, &["a".to_owned()]);
+            assert_eq!(is_lost, look == 10 + SILENT_REPORTS, "{look}");
+        }
+        assert_eq!(*lost.lock().unwrap(), ["a rank 0 25s"]);
     }
 
     /// Messages that wait, and who was lost.

@@ -7,6 +7,8 @@ use clearstream_schema::control::{Failure, FailureKind};
 use crate::{
     folder::{Folder, Remains, is_name_of_run},
     guard::Guard,
+    made::Marks,
+    mount::Mount,
 };
 
 /// What a run does with its folder.
@@ -51,11 +53,17 @@ impl TestFolder {
                 Failure::of_file(&format!("{what} {}", path.display()), &error)
             }
         })?;
-        Ok(Self { folder, purpose })
+        let marks = folder.marks_here(Mount::of(directory).is_remote());
+        Ok(Self { folder: folder.with_marks(marks), purpose })
     }
 
-    /// That rank 0 has made, or found.
-    pub(crate) fn of_other_rank(directory: &Path, name: &str, purpose: Purpose) -> Result<Self, Failure> {
+    /// That rank 0 has made, or found, with the marks of what is made in it.
+    pub(crate) fn of_other_rank(
+        directory: &Path,
+        name: &str,
+        purpose: Purpose,
+        marks: Marks,
+    ) -> Result<Self, Failure> {
         let path = directory.join(name);
         let entered = Folder::enter(directory, name).map_err(|error| match error.kind() {
             io::ErrorKind::NotADirectory => {
@@ -71,7 +79,8 @@ impl TestFolder {
             _ => Failure::of_file(&format!("open {}", path.display()), &error),
         })?;
         let stays = purpose.is_kept || !purpose.is_new;
-        Ok(Self { folder: if stays { entered.staying() } else { entered }, purpose })
+        let folder = if stays { entered.staying() } else { entered };
+        Ok(Self { folder: folder.with_marks(marks), purpose })
     }
 
     /// Has it removed after a death of this process, unless it is to stay.

@@ -9,7 +9,7 @@ pub(super) fn semantics(error: &SemanticsError) -> ExitCode {
     match error {
         SemanticsError::Peer(error) => peer(error),
         SemanticsError::NotShared { .. } => ExitCode::Usage,
-        SemanticsError::Remains { .. } => ExitCode::File,
+        SemanticsError::Silent { .. } | SemanticsError::Remains { .. } => ExitCode::File,
     }
 }
 

@@ -30,6 +30,7 @@ pub fn table(found: &StorageSemantics) -> String {
         text.push_str(&format!("\npartial: {ran} of {} checks ran", found.checks.len()));
     }
     text.push_str(&format!("\n{}, in {}", counts.join(", "), human::time(found.duration_ns)));
+    found.notices.iter().for_each(|notice| text.push_str(&format!("\nnote: {}", notice.message)));
     text
 }
 

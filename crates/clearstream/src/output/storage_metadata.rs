@@ -17,8 +17,8 @@ use super::{
     table::{or_dash, table},
 };
 
-/// What is measured, and the heads of the columns.
-pub fn head(config: &MetadataConfig) -> String {
+/// What is measured, by so many ranks, and the heads of the columns.
+pub fn head(config: &MetadataConfig, ranks: u64) -> String {
     let trees = match (config.uses_earlier(), config.unique_directory) {
         (true, _) => "items of an earlier run",
         (false, true) => "a tree per rank",
@@ -29,7 +29,7 @@ pub fn head(config: &MetadataConfig) -> String {
     format!(
         "{}\n{}{}, {trees}\n{:>4} {:<9} {:<8} {:>10} {:>8} {:>8} {:>8} {:>8} {:>9}",
         directories.join(", "),
-        human::count(config.rank_count(), "rank"),
+        human::count(ranks, "rank"),
         on_hosts(config.hosts.as_deref()),
         "iter",
         "",

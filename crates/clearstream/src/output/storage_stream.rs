@@ -12,14 +12,14 @@ use super::{Paint, quantity::count, table::or_dash};
 
 const MIB: f64 = 1_048_576.0;
 
-/// What is measured, and the heads of the columns.
-pub fn head(config: &StreamConfig) -> String {
+/// What is measured, by so many ranks, and the heads of the columns.
+pub fn head(config: &StreamConfig, ranks: u64) -> String {
     let files = if config.file_per_process { "a file per rank" } else { "one shared file" };
     format!(
         "{files} in {}: {} by {}{}, transfers of {}\n{:>4} {:<5} {:>10} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9}",
         config.directory,
-        human::bytes(config.transfer_count().saturating_mul(config.transfer.0 * config.rank_count())),
-        count(config.rank_count(), "rank"),
+        human::bytes(config.transfer_count().saturating_mul(config.transfer.0).saturating_mul(ranks)),
+        count(ranks, "rank"),
         on_hosts(config.hosts.as_deref()),
         human::bytes(config.transfer.0),
         "iter",

@@ -159,3 +159,25 @@ fn root_the_guide_of_plans_is_run() {
     }
     assert_eq!(verbs, ["plan", "show", "apply", "confirm", "verify", "history", "revert", "recover"]);
 }
+
+/// The jobs of the guide, one after the other, with fewer items: each finds what the one before left, and the last one
+/// leaves nothing.
+#[test]
+fn the_separate_jobs_of_the_guide_are_a_script_that_runs() {
+    let guide = page("docs/guide/storage-metadata.md");
+    let section = guide.split("## Separate jobs").nth(1).unwrap();
+    let script = section.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(script.lines().filter(|line| line.starts_with("clearstream storage metadata ")).count(), 4);
+    let folder = tempfile::tempdir().unwrap();
+    let script = script.replace("/mnt/scratch", folder.path().to_str().unwrap()).replace("10000", "20");
+    let script = script.replace("clearstream ", &format!("{} ", program().display()));
+    let mut command = std::process::Command::new("sh");
+    command.args(["-e", "-c", &script]).stdin(std::process::Stdio::null());
+    let ended = command.output().unwrap();
+    let text = String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()).into_owned();
+    assert!(ended.status.success(), "{script}\n{text}");
+    for phase in ["create", "stat", "read", "remove"] {
+        assert!(text.contains(phase), "{phase}: {text}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{text}");
+}

@@ -73,6 +73,7 @@ mod storage_metadata;
 mod storage_operations;
 mod storage_ranks;
 mod storage_separate_jobs;
+mod storage_strangers;
 mod storage_stream;
 mod strangers;
 mod streams;

@@ -2,9 +2,13 @@
 //! late or whose server has ended.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
-    os::unix::fs::PermissionsExt as _,
+    net::Shutdown,
+    os::{
+        fd::OwnedFd,
+        unix::{fs::PermissionsExt as _, net::UnixStream},
+    },
     path::Path,
     process::{Command, Stdio},
     time::Duration,
@@ -130,13 +134,19 @@ fn operations_are_those_of_a_process_with_one_thread() {
     let folder = disk();
     let name = ".clearstream-semantics-0123456789abcdef";
     fs::create_dir(folder.path().join(name)).unwrap();
+    let (socket, other) = UnixStream::pair().unwrap();
+    let journal = folder.path().join("journal");
     let mut command = Command::new(program());
-    command.args(["storage", "operations"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(["storage", "operations"])
+        .stdin(OwnedFd::from(other))
+        .stdout(File::create(&journal).unwrap());
     let mut child = command.spawn().unwrap();
-    let (mut input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    drop(command);
+    let (mut input, mut output) = (socket.try_clone().unwrap(), BufReader::new(socket));
     let directory = folder.path().to_str().unwrap();
     for operation in [
-        serde_json::json!({"enter": {"directory": directory, "folder": name}}),
+        serde_json::json!({"enter": {"directory": directory, "folder": name, "is_alone": true}}),
         serde_json::json!({"open": {"name": "file"}}),
     ] {
         writeln!(input, "{operation}").unwrap();
@@ -147,7 +157,11 @@ fn operations_are_those_of_a_process_with_one_thread() {
     }
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     assert!(status.lines().any(|line| line.split_whitespace().eq(["Threads:", "1"])), "{status}");
-    drop(input);
+    // What it makes is noted, before and behind the call.
+    let noted = fs::read_to_string(&journal).unwrap();
+    let (begun, made) = noted.split_once('\n').unwrap();
+    assert!(begun == "+0 66696c65" && made.starts_with('=') && made.ends_with(" 66696c65\n"), "{noted}");
+    input.shutdown(Shutdown::Both).unwrap();
     assert!(child.wait().unwrap().success());
 }
 
@@ -189,20 +203,9 @@ fn root_a_mount_whose_server_has_ended_is_named_as_that() {
     let data = folder.path().join("data");
     fs::create_dir(&data).unwrap();
     let projected = sshfs(folder.path(), data.to_str().unwrap(), "1");
-    let servers = || -> Vec<u32> {
-        let ids = fs::read_dir("/proc").unwrap().flatten();
-        let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        ids.filter(|id| {
-            let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-            let arguments: Vec<_> = command.split(|byte| *byte == 0).collect();
-            arguments[0].ends_with(b"sshfs") && arguments.contains(&projected.path().as_bytes())
-        })
-        .collect()
-    };
-    let found = servers();
-    assert_eq!(found.len(), 1, "{found:?}");
-    signal(found[0], "KILL");
-    eventually(LIMIT, "the server is gone", || !alive(found[0]));
+    let found = server(&projected);
+    signal(found, "KILL");
+    eventually(LIMIT, "the server is gone", || !alive(found));
     let sentence = ["cannot open the directory", "not connected", "the FUSE server of this mount has ended"];
     for verb in ["semantics", "stream", "metadata"] {
         run(&["storage", verb, projected.path()]).refused(7, &sentence);
@@ -212,6 +215,44 @@ fn root_a_mount_whose_server_has_ended_is_named_as_that() {
     run(&["storage", "semantics", data, "--peer", projected.path()]).refused(7, &sentence);
     run(&["storage", "semantics", data, "--peer", &peer, "--wait", "50ms"])
         .refused(2, &["not connected", "the FUSE server of this mount has ended"]);
+}
+
+/// The process that serves a mount of sshfs.
+fn server(mounted: &Mounted) -> u32 {
+    let ids = fs::read_dir("/proc").unwrap().flatten();
+    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let found: Vec<u32> = ids
+        .filter(|id| {
+            let command = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let arguments: Vec<_> = command.split(|byte| *byte == 0).collect();
+            arguments[0].ends_with(b"sshfs") && arguments.contains(&mounted.path().as_bytes())
+        })
+        .collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0]
+}
+
+/// A server that responds no more holds a check, and neither the others before it nor the command; when it responds
+/// again the guard removes what was made.
+#[test]
+fn root_a_server_that_hangs_in_the_middle_is_named_within_the_time() {
+    let folder = disk();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let projected = sshfs(folder.path(), data.to_str().unwrap(), "1");
+    let found = server(&projected);
+    let child = clearstream(&["storage", "semantics", projected.path(), "--timeout", "3s"]).spawn().unwrap();
+    let made = || fs::read_dir(&data).unwrap().flatten().flat_map(|folder| fs::read_dir(folder.path()));
+    eventually(LIMIT, "checks are at work", || made().flatten().count() > 5);
+    signal(found, "STOP");
+    let ended = finish(child, LIMIT);
+    assert_eq!(ended.code(), 7, "{}", ended.stderr);
+    for part in ["does not respond", projected.path(), ".clearstream-semantics-"] {
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    }
+    assert!(ended.stdout.contains("partial: "), "{}", ended.stdout);
+    signal(found, "CONT");
+    eventually(LIMIT, "the guard has removed it", || fs::read_dir(&data).unwrap().count() == 0);
 }
 
 /// What was found until then is printed, and marked as a part.

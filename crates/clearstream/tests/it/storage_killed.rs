@@ -44,7 +44,7 @@ fn processes(command: &Child, directory: &Path) -> [Vec<u32>; 3] {
     found
 }
 
-fn kill(processes: &[u32]) {
+pub(crate) fn kill(processes: &[u32]) {
     for process in processes.iter().filter(|process| alive(**process)) {
         // It may end by itself meanwhile.
         let _ = Command::new("kill").args(["-KILL", &process.to_string()]).stderr(Stdio::null()).status();

@@ -179,6 +179,27 @@ fn a_removing_job_leaves_what_is_others_whatever_its_name_is() {
     }
 }
 
+/// A directory of the tree that somebody else has made meanwhile stays, though it is empty.
+#[test]
+fn a_directory_of_others_in_the_tree_is_not_removed() {
+    let folder = disk();
+    let kept = folder.path().join("x");
+    for place in ["tree.0", "tree.0/level.2"] {
+        job(folder.path(), "2", &["-C", "-n", "6", "-z", "1", "-b", "2"]);
+        let path = kept.join(place);
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        fs::create_dir(&path).unwrap();
+        let others = inventory(&kept)[&path].clone();
+        let found = job(folder.path(), "2", &["-r"]);
+        let left = inventory(&kept);
+        assert_eq!(left.get(&path), Some(&others), "{place}");
+        assert!(left.keys().all(|left| path.starts_with(left)), "{place}: {:?}", left.keys());
+        assert!(notices(&found).contains("not what the earlier run left"), "{place}: {}", notices(&found));
+        fs::remove_dir_all(&kept).unwrap();
+        fs::remove_dir_all(folder.path().join("moved")).unwrap();
+    }
+}
+
 /// A link in the place of the tree leads to files that have the very names.
 #[test]
 fn no_link_leads_a_removing_job_out_of_its_folder() {

@@ -318,7 +318,7 @@ fn two_directories_are_compared_in_turns() {
     command.args(traced).arg(common::program()).args(own).args(shape).stdout(Stdio::null());
     assert!(command.status().unwrap().success());
     let log = fs::read_to_string(&log).unwrap();
-    let made = log.lines().filter(|line| line.contains("clearstream-stream-"));
+    let made = log.lines().filter(|line| line.contains(", \"clearstream-stream-"));
     let order: Vec<bool> = made.map(|line| line.contains("/second>")).collect();
     assert_eq!(order, [false, true, true, false], "{log}");
     run(&[&own[..], &["--keep"]].concat()).refused(2, &["--against", "leave --keep"]);

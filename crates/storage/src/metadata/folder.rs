@@ -19,6 +19,7 @@ use super::file_error;
 use crate::{
     data::Source,
     folder::FOLDER_FLAGS,
+    made::Marks,
     test_folder::{Purpose, TestFolder},
 };
 
@@ -146,18 +147,6 @@ impl Items {
         }
     }
 
-    /// Removes an item under either name, where it is there; a directory in which others have files stays.
-    pub(super) fn clean(&self, kind: MetadataKind, item: &str) -> Result<(), Failure> {
-        let flags = if kind == MetadataKind::File { AtFlags::empty() } else { AtFlags::REMOVEDIR };
-        for name in [item.to_owned(), format!("{item}{RENAMED}")] {
-            match self.0.folder.remove(&name, flags) {
-                Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
-                Err(error) => return Err(file_error("remove", &self.path().join(name), &error.into())),
-            }
-        }
-        Ok(())
-    }
-
     /// Whether there is something of that name.
     pub(super) fn has(&self, name: &str) -> Result<bool, Failure> {
         match statat(&self.0.folder.own, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -174,10 +163,11 @@ pub(super) struct Places(pub(super) Vec<Items>);
 
 impl Places {
     /// Enters what rank 0 has made, or found.
-    pub(super) fn enter(directories: &[String], name: &str, purpose: Purpose) -> Result<Self, Failure> {
-        let enter =
-            |directory: &String| TestFolder::of_other_rank(Path::new(directory), name, purpose).map(Items);
-        directories.iter().map(enter).collect::<Result<_, _>>().map(Self)
+    pub(super) fn enter(places: &[(String, Marks)], name: &str, purpose: Purpose) -> Result<Self, Failure> {
+        let enter = |(directory, marks): &(String, Marks)| {
+            TestFolder::of_other_rank(Path::new(directory), name, purpose, *marks).map(Items)
+        };
+        places.iter().map(enter).collect::<Result<_, _>>().map(Self)
     }
 
     /// The folder that has what a rank made: by turns, as in mdtest.

@@ -10,19 +10,22 @@ use std::{
 
 use clearstream_schema::{control::Failure, storage::metadata::MetadataKind};
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx, unlinkat},
+    fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, unlinkat},
     io::Errno,
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
     file_error,
     folder::{Items, Places, named},
     kept::KeptItems,
+    own::{Found, Known, Look, Seen, is_own},
     tree::Tree,
 };
-use crate::{folder::FOLDER_FLAGS, kept::Piece};
+use crate::kept::Piece;
 
+/// Kinds of items that have records.
+pub(super) const RECORDED: [MetadataKind; 3] =
+    [MetadataKind::Tree, MetadataKind::Directory, MetadataKind::File];
 /// Bytes of a record.
 const RECORD_BYTES: usize = 32;
 /// Time that a client of a network file system may show before the server's: attribute caches.
@@ -53,7 +56,7 @@ impl Identity {
             (MetadataKind::File, FileType::RegularFile) => {
                 Some(Self { changed_ns: time(&found.stx_mtime), bytes: found.stx_size, ..own })
             }
-            (MetadataKind::Directory, FileType::Directory) => Some(own),
+            (MetadataKind::Directory | MetadataKind::Tree, FileType::Directory) => Some(own),
             _ => None,
         }
     }
@@ -94,10 +97,8 @@ fn file_name(kind: MetadataKind, owner: usize) -> String {
     format!("clearstream-kept.{}.{owner}", kind.name())
 }
 
-fn look(items: &Items, name: &str) -> Result<Statx, Errno> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    statx(&items.0.folder.own, name, AtFlags::SYMLINK_NOFOLLOW, wanted)
-}
+/// What is asked of an item.
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 /// Records the items of a rank, of which there are `count`, under either name.
 ///
@@ -107,6 +108,7 @@ pub(super) fn record(
     places: &Places,
     (tree, iteration): (&Tree, u32),
     (kind, owner, count): (MetadataKind, usize, u64),
+    known: &Known,
     deadline: Option<Instant>,
 ) -> io::Result<()> {
     if count == 0 {
@@ -115,14 +117,19 @@ pub(super) fn record(
     let items = places.of(owner);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let mut file = BufWriter::new(items.0.folder.open(&file_name(kind, owner), flags)?);
+    let mut look = Look::new(items, WANTED);
     for number in 0..count {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let name = tree.item(iteration, owner, kind, number);
-        let found = look(items, &name).or_else(|_| look(items, &named(name, true)));
-        // What was removed meanwhile has no identity, and is not found later.
-        let identity = found.ok().and_then(|found| Identity::of(&found, kind));
+        let name = tree.name(iteration, owner, kind, number);
+        let mut own = |name: &str| match look.at(name) {
+            Ok(Seen::Found(found)) if is_own(items, kind, known.of(number), &found) => Some(found),
+            _ => None,
+        };
+        let found = own(&name).or_else(|| own(&named(name, true)));
+        // What is others' or gone has no identity, and is not found later.
+        let identity = found.and_then(|found| Identity::of(&found, kind));
         file.write_all(&identity.map_or([0; RECORD_BYTES], |found| found.bytes()))?;
     }
     clearstream_sys::file::close(file.into_inner().map_err(io::IntoInnerError::into_error)?)
@@ -130,9 +137,7 @@ pub(super) fn record(
 
 /// Removes the records of ranks.
 pub(super) fn forget(places: &Places, ranks: usize) -> Result<(), Failure> {
-    for (owner, kind) in
-        (0..ranks).flat_map(|owner| [MetadataKind::Directory, MetadataKind::File].map(|kind| (owner, kind)))
-    {
+    for (owner, kind) in (0..ranks).flat_map(|owner| RECORDED.map(|kind| (owner, kind))) {
         let (items, name) = (places.of(owner), file_name(kind, owner));
         match unlinkat(&items.0.folder.own, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -140,20 +145,6 @@ pub(super) fn forget(places: &Places, ranks: usize) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// What lies under the names of pieces.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Found {
-    /// What the earlier run left.
-    pub(super) own: Vec<Piece>,
-    /// Names that nothing has any more.
-    pub(super) gone: u64,
-    /// Names that something of others has, and the first of them with its rank.
-    pub(super) foreign: u64,
-    pub(super) first_foreign: Option<(usize, String)>,
-    /// The run has to end.
-    pub(super) is_over: bool,
 }
 
 /// Looks up every item of pieces.
@@ -168,60 +159,35 @@ pub(super) fn find(
     let mut found = Found::default();
     for piece in pieces {
         let items = places.of(piece.owner);
-        let mut above = (String::new(), true);
+        let mut look = Look::new(items, WANTED);
         let mut records = kept.has_identities.then(|| Records::open(items, kind, *piece)).transpose()?;
         for number in piece.first..piece.first + piece.count {
             if stop.load(Relaxed) {
                 found.is_over = true;
                 return Ok(found);
             }
-            let name = named(kept.tree.item(kept.iteration, piece.owner, kind, number), piece.is_renamed);
+            let name = named(kept.tree.name(kept.iteration, piece.owner, kind, number), piece.is_renamed);
             let before = records.as_mut().map(Records::next).transpose()?;
-            let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
-            if above.0 != directory {
-                above = (directory.to_owned(), is_below(items, directory)?);
-            }
-            let now = match look(items, &name) {
-                Ok(now) => Identity::of(&now, kind),
-                Err(Errno::NOENT | Errno::NOTDIR) => {
-                    found.gone += 1;
-                    continue;
+            let seen = look.at(&name);
+            match seen.map_err(|error| file_error("look up", &items.path().join(&name), &error.into()))? {
+                Seen::Gone => found.gone += 1,
+                Seen::Found(now)
+                    if Identity::of(&now, kind)
+                        .is_some_and(|now| before.is_none_or(|before| now.is(&before, is_remote))) =>
+                {
+                    found.add_own(piece, number);
                 }
-                Err(error) => return Err(file_error("look up", &items.path().join(name), &error.into())),
-            };
-            if above.1 && now.is_some_and(|now| before.is_none_or(|before| now.is(&before, is_remote))) {
-                match found.own.last_mut() {
-                    Some(last)
-                        if (last.owner, last.is_renamed) == (piece.owner, piece.is_renamed)
-                            && last.first + last.count == number =>
-                    {
-                        last.count += 1;
-                    }
-                    _ => found.own.push(Piece { first: number, count: 1, ..*piece }),
-                }
-            } else {
-                found.foreign += 1;
-                found.first_foreign.get_or_insert((piece.owner, name));
+                Seen::Found(_) | Seen::Outside => found.add_foreign(piece.owner, name),
             }
         }
     }
     Ok(found)
 }
 
-/// Whether a directory is one of the folder: no link and no mount leads out of it.
-fn is_below(items: &Items, directory: &str) -> Result<bool, Failure> {
-    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    match openat2(&items.0.folder.own, directory, FOLDER_FLAGS, Mode::empty(), within) {
-        Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Ok(false),
-        // Without it nothing is; before Linux 5.6 it cannot be asked.
-        Ok(_) | Err(Errno::NOENT | Errno::NOSYS) => Ok(true),
-        Err(error) => Err(file_error("open", &items.path().join(directory), &error.into())),
-    }
-}
-
 /// Records of a piece, one after the other.
 struct Records {
-    file: BufReader<File>,
+    /// None of a rank that made nothing.
+    file: Option<BufReader<File>>,
     path: std::path::PathBuf,
 }
 
@@ -230,9 +196,13 @@ impl Records {
         let name = file_name(kind, piece.owner);
         let path = items.path().join(&name);
         let open = || {
-            let mut file = BufReader::new(items.0.folder.open(&name, OFlags::RDONLY)?);
+            let file = match items.0.folder.open(&name, OFlags::RDONLY) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                opened => opened?,
+            };
+            let mut file = BufReader::new(file);
             file.seek(SeekFrom::Start(piece.first.saturating_mul(RECORD_BYTES as u64)))?;
-            Ok(file)
+            Ok(Some(file))
         };
         let file = open().map_err(|error| file_error("open", &path, &error))?;
         Ok(Self { file, path })
@@ -240,7 +210,12 @@ impl Records {
 
     fn next(&mut self) -> Result<Identity, Failure> {
         let mut bytes = [0; RECORD_BYTES];
-        self.file.read_exact(&mut bytes).map_err(|error| file_error("read", &self.path, &error))?;
+        let read = self.file.as_mut().map_or(Ok(()), |file| file.read_exact(&mut bytes));
+        match read {
+            // Of those behind the last one that was made nothing is known.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => bytes = [0; RECORD_BYTES],
+            read => read.map_err(|error| file_error("read", &self.path, &error))?,
+        }
         Ok(Identity::from_bytes(&bytes))
     }
 }
@@ -248,6 +223,8 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};
+
+    use rustix::fs::{AtFlags, statx};
 
     use super::*;
     use crate::folder::Folder;

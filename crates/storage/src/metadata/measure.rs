@@ -32,6 +32,7 @@ use crate::{
     folder::{METADATA_PREFIX, Remains},
     kept,
     live::Live,
+    made::Marks,
     mount::Mount,
     operations_log::OperationsLog,
     test_folder::{Purpose, TestFolder},
@@ -45,8 +46,8 @@ const IDENTITY_TIMEOUT: Duration = Duration::from_secs(4);
 pub(super) struct Prepared {
     /// Name of the folders.
     folder: String,
-    /// In the order in which ranks have them.
-    directories: Vec<String>,
+    /// In the order in which ranks have them, with the marks of what is made there.
+    places: Vec<(String, Marks)>,
     pub(super) tree: Tree,
     pub(super) kinds: Vec<MetadataKind>,
     pub(super) hosts: Vec<String>,
@@ -104,7 +105,7 @@ pub(super) fn measure(
     let prepared = (world.rank() == 0).then(|| Next::of(prepare(config, purpose, hosts, &mut made)));
     watch(&made);
     let Some(prepared) = share(world, prepared.as_ref())?.value()? else { return Ok(None) };
-    let entered = Places::enter(&prepared.directories, &prepared.folder, purpose);
+    let entered = Places::enter(&prepared.places, &prepared.folder, purpose);
     if world.rank() != 0 {
         entered
             .iter()
@@ -165,16 +166,21 @@ fn prepare(
     };
     let mounts: Vec<Mount> = directories.iter().map(|directory| Mount::of(Path::new(directory))).collect();
     let (is_memory, is_remote) = (mounts.iter().all(Mount::is_memory), mounts.iter().any(Mount::is_remote));
-    for directory in directories.iter().filter(|_| purpose.is_new) {
+    let of_mount = |mount: &Mount| Marks { is_remote: mount.is_remote(), ..Marks::NONE };
+    let mut places: Vec<_> = directories.into_iter().zip(mounts.iter().map(of_mount)).collect();
+    for (directory, marks) in places.iter_mut().filter(|_| purpose.is_new) {
         match TestFolder::enter(Path::new(directory), &folder, purpose) {
-            Ok(found) => made.push(found),
+            Ok(found) => {
+                *marks = found.folder.marks;
+                made.push(found);
+            }
             Err(failure) => {
                 made.drain(..).for_each(|folder| drop(folder.folder.leave()));
                 return Err(MetadataError::File(failure));
             }
         }
     }
-    Ok(Prepared { folder, directories, tree, kinds, hosts, is_memory, is_remote, earlier })
+    Ok(Prepared { folder, places, tree, kinds, hosts, is_memory, is_remote, earlier })
 }
 
 /// Removes the folders that are not to stay; what keeps one that is empty of this test is others'.

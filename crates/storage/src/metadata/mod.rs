@@ -12,6 +12,8 @@ mod folder;
 mod identity;
 mod kept;
 mod measure;
+mod own;
+mod owned;
 mod phase;
 mod run;
 mod tree;
@@ -333,3 +335,6 @@ pub fn run_rank(
     let notices = left_over.into_iter().chain(notices);
     ran(&config, facts, measured.into_inner().0, (complete, error), notices).map(Some)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The phases of a run: on items that it creates itself, or on those that an earlier run left.
 
-use std::{sync::atomic::AtomicBool, time::Instant};
+use std::sync::atomic::AtomicBool;
 
 use clearstream_ranks::World;
 use clearstream_schema::{
@@ -17,10 +17,11 @@ use super::{
     MetadataError,
     agreement::{Next, agreed, agreement},
     folder::Places,
-    identity,
     kept::KeptItems,
     measure::Prepared,
+    own::Known,
     phase::{self, RankPhase, Task},
+    tree::Tree,
 };
 use crate::{
     clock::{Clocks, Spans},
@@ -32,27 +33,31 @@ use crate::{
 
 /// Items of each kind.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct There([Vec<Piece>; 3]);
+pub(super) struct There(pub(super) [Vec<Piece>; 3]);
 
 pub(super) struct Run<'a, 'w> {
-    world: &'a mut (dyn World + 'w),
+    pub(super) world: &'a mut (dyn World + 'w),
     config: &'a MetadataConfig,
-    stop: &'a AtomicBool,
+    pub(super) stop: &'a AtomicBool,
     live: &'a Live,
     /// Phases that have begun.
-    phases: u64,
+    pub(super) phases: u64,
     clocks: Clocks,
     pub(super) log: Option<OperationsLog>,
-    places: &'a Places,
-    prepared: &'a Prepared,
+    pub(super) places: &'a Places,
+    pub(super) prepared: &'a Prepared,
     on_phase: &'a dyn Fn(&MetadataPhase),
-    iteration: u32,
+    pub(super) iteration: u32,
     /// Directories of the tree, directories and files that this rank has made, with one that it may have made.
-    made: [u64; 3],
-    /// Items that there are, of all ranks.
-    there: There,
+    pub(super) made: [u64; 3],
+    /// By what they are known.
+    pub(super) known: [Known; 3],
+    /// Phases before the last look at them.
+    pub(super) looked: [u64; 3],
+    /// Items that there are, of all ranks; directories of trees that this run made.
+    pub(super) there: There,
     /// Of what stays, or of an earlier run; rank 0 writes it.
-    record: Option<KeptItems>,
+    pub(super) record: Option<KeptItems>,
     /// What an earlier run left is removed.
     pub(super) is_removed: bool,
     /// What to know of the items, at rank 0.
@@ -95,6 +100,8 @@ impl<'a, 'w> Run<'a, 'w> {
             on_phase,
             iteration: 0,
             made: [0; 3],
+            known: Default::default(),
+            looked: [0; 3],
             there,
             record,
             is_removed: false,
@@ -102,7 +109,7 @@ impl<'a, 'w> Run<'a, 'w> {
         }
     }
 
-    fn is_earlier(&self) -> bool {
+    pub(super) fn is_earlier(&self) -> bool {
         self.prepared.earlier.is_some()
     }
 
@@ -126,13 +133,15 @@ impl<'a, 'w> Run<'a, 'w> {
     /// An iteration with items of its own.
     fn on_new(&mut self) -> Result<bool, MetadataError> {
         (self.made, self.there) = ([0; 3], There::default());
+        self.known = Default::default();
         if self.config.keep {
             let (tree, kinds, ranks) = (self.prepared.tree, &self.prepared.kinds, self.world.size());
             self.record = Some(KeptItems::new(tree, self.iteration, ranks, kinds));
             let stored = self.store();
             agreement(self.world, stored.err())?;
         }
-        if !self.phase(MetadataKind::Tree, MetadataOperation::Create, 0)? {
+        let is_made = self.phase(MetadataKind::Tree, MetadataOperation::Create, 0)?;
+        if !is_made || !self.look(MetadataKind::Tree)? {
             return Ok(false);
         }
         for kind in &self.prepared.kinds {
@@ -140,14 +149,14 @@ impl<'a, 'w> Run<'a, 'w> {
                 return Ok(false);
             }
             if !self.config.keep && !self.config.has_phase(MetadataOperation::Remove) {
-                let removed = self.clean_items(*kind);
-                agreement(self.world, removed.err())?;
+                self.clean_behind(*kind)?;
             }
         }
         if self.config.keep {
             return Ok(true);
         }
-        let goes_on = self.phase(MetadataKind::Tree, MetadataOperation::Remove, 0)?;
+        let goes_on =
+            self.look(MetadataKind::Tree)? && self.phase(MetadataKind::Tree, MetadataOperation::Remove, 0)?;
         if goes_on {
             self.made = [0; 3];
         }
@@ -163,7 +172,9 @@ impl<'a, 'w> Run<'a, 'w> {
         }
         let is_empty = self.there.0.iter().all(Vec::is_empty);
         if is_last && is_empty && self.config.has_phase(MetadataOperation::Remove) {
-            let goes_on = self.phase(MetadataKind::Tree, MetadataOperation::Remove, 0)?;
+            self.there.0[MetadataKind::Tree as usize] = self.trees();
+            let goes_on = self.find_own(MetadataKind::Tree)?
+                && self.phase(MetadataKind::Tree, MetadataOperation::Remove, 0)?;
             self.is_removed = goes_on;
             return Ok(goes_on);
         }
@@ -179,18 +190,30 @@ impl<'a, 'w> Run<'a, 'w> {
             if self.is_earlier() && operation == MetadataOperation::Remove && !is_last {
                 continue;
             }
-            if self.is_earlier() && changes(operation) && !self.find_own(kind)? {
+            let is_changed = changes(operation) && operation != MetadataOperation::Create;
+            let goes_on = match self.is_earlier() {
+                true => !is_changed || self.find_own(kind)?,
+                false => !is_changed || self.look(kind)?,
+            };
+            if !goes_on || !self.phase(kind, operation, number * self.config.stride as usize)? {
                 return Ok(false);
             }
-            if !self.phase(kind, operation, number * self.config.stride as usize)? {
+            if operation == MetadataOperation::Create && !self.look(kind)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
+    /// All directories of the trees.
+    fn trees(&self) -> Vec<Piece> {
+        let Tree { is_unique, directories, .. } = self.prepared.tree;
+        let owners = self.prepared.earlier.as_ref().map_or(self.world.size(), |earlier| earlier.ranks);
+        (0..if is_unique { owners } else { 1 }).map(|owner| Piece::new(owner, 0, directories)).collect()
+    }
+
     /// What a rank has to do, that many ranks further.
-    fn part(
+    pub(super) fn part(
         &self,
         kind: MetadataKind,
         operation: MetadataOperation,
@@ -199,12 +222,11 @@ impl<'a, 'w> Run<'a, 'w> {
     ) -> Vec<Piece> {
         let (tree, size) = (self.prepared.tree, self.world.size());
         match (kind, operation) {
-            // Directories of a tree have an order; one rank has all of them.
-            (MetadataKind::Tree, _) => {
-                let owners = self.record.as_ref().map_or(size, |record| record.ranks);
-                let owners = if tree.is_unique { owners } else { 1 };
-                let own = (rank..owners).step_by(size.max(1));
-                own.map(|owner| Piece::new(owner, 0, tree.directories)).collect()
+            // Directories of a tree have an order; one rank has all of them. Those below are removed first.
+            (MetadataKind::Tree, operation) => {
+                let is_made = operation == MetadataOperation::Create;
+                let all = if is_made { self.trees() } else { self.there.0[kind as usize].clone() };
+                all.into_iter().rev().filter(|piece| piece.owner % size.max(1) == rank).collect()
             }
             (_, MetadataOperation::Create) => vec![Piece::new(rank, 0, tree.items)],
             _ => {
@@ -293,8 +315,8 @@ impl<'a, 'w> Run<'a, 'w> {
     fn collect(&mut self, task: Task<'_>, ranks: &[RankPhase], spans: Spans, shift: usize) -> Next<There> {
         let Task { kind, operation, .. } = task;
         if changes(operation) {
-            self.there.0[kind as usize] = match kind {
-                MetadataKind::Tree => Vec::new(),
+            self.there.0[kind as usize] = match (kind, operation) {
+                (MetadataKind::Tree, MetadataOperation::Remove) => Vec::new(),
                 _ => self.behind(kind, operation, ranks, shift),
             };
         }
@@ -351,52 +373,7 @@ impl<'a, 'w> Run<'a, 'w> {
         joined(found)
     }
 
-    /// Looks up what an earlier run left, before it is renamed or removed: what is somebody else's stays as it is. Ranks look
-    /// at what one on the next host removes. Whether to go on.
-    fn find_own(&mut self, kind: MetadataKind) -> Result<bool, MetadataError> {
-        let Some(record) = &self.record else { return Ok(true) };
-        let pieces = self.part(kind, MetadataOperation::Remove, self.world.rank(), self.further());
-        let is_remote = self.prepared.is_remote;
-        let found = identity::find(self.places, record, kind, &pieces, is_remote, self.stop);
-        let failure = found.as_ref().err().cloned();
-        agreement(self.world, failure)?;
-        let found = gather(self.world, &found.unwrap_or_default())?;
-        let next = (self.world.rank() == 0).then(|| {
-            if found.iter().any(|found| found.is_over) {
-                return Next::Over;
-            }
-            let gone: u64 = found.iter().map(|found| found.gone).sum();
-            let foreign: u64 = found.iter().map(|found| found.foreign).sum();
-            for (owner, name) in found.iter().filter_map(|found| found.first_foreign.clone()) {
-                self.places.of(owner).0.folder.note_foreign(name);
-            }
-            let what = if kind == MetadataKind::File { "files" } else { "directories" };
-            if gone > 0 {
-                let message = format!("{gone} of the {what} that the earlier run left were gone before");
-                self.notices.push(notice("kept-gone", message));
-            }
-            if foreign > 0 {
-                let message = format!("{foreign} of the {what} are not what the earlier run left: they stay");
-                self.notices.push(notice("kept-foreign", message));
-            }
-            self.there.0[kind as usize] = joined(found.into_iter().flat_map(|found| found.own).collect());
-            Next::Go(self.there.clone())
-        });
-        match share(self.world, next.as_ref())?.value()? {
-            Some(there) => self.there = there,
-            None => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// Ranks to the same place on the next host; 0 where there is only one.
-    fn further(&self) -> usize {
-        let hosts = &self.prepared.hosts;
-        let of_host = hosts.iter().filter(|host| Some(*host) == hosts.first()).count();
-        of_host % self.world.size()
-    }
-
-    fn tree_iteration(&self) -> u32 {
+    pub(super) fn tree_iteration(&self) -> u32 {
         self.prepared.earlier.as_ref().map_or(self.iteration, |earlier| earlier.iteration)
     }
 
@@ -418,66 +395,11 @@ impl<'a, 'w> Run<'a, 'w> {
     }
 
     /// Of rank 0.
-    fn store(&mut self) -> Result<(), Failure> {
+    pub(super) fn store(&mut self) -> Result<(), Failure> {
         match &mut self.record {
             Some(record) if self.world.rank() == 0 => record.store(self.places),
             _ => Ok(()),
         }
-    }
-
-    /// Records what kept items are known by. All ranks call it together.
-    pub(super) fn identify(&mut self, deadline: Option<Instant>) -> Result<(), MetadataError> {
-        let (rank, iteration) = (self.world.rank(), self.tree_iteration());
-        let kinds = if self.is_earlier() { &[][..] } else { &[MetadataKind::Directory, MetadataKind::File] };
-        let known = kinds.iter().try_for_each(|kind| {
-            let own = (*kind, rank, self.made[*kind as usize]);
-            identity::record(self.places, (&self.prepared.tree, iteration), own, deadline)
-        });
-        let problems = gather(self.world, &known.err().map(|error| error.to_string()))?;
-        if rank != 0 || kinds.is_empty() || self.record.is_none() {
-            return Ok(());
-        }
-        let problem = problems.into_iter().flatten().next();
-        if let Some(record) = &mut self.record {
-            record.has_identities = problem.is_none();
-        }
-        if let Some(problem) = problem {
-            identity::forget(self.places, self.world.size()).map_err(MetadataError::File)?;
-            let message = format!("items that stay are known by their names alone: {problem}");
-            self.notices.push(notice("kept-by-name", message));
-        }
-        self.store().map_err(MetadataError::File)
-    }
-
-    /// Removes the items of this rank that are there.
-    fn clean_items(&self, kind: MetadataKind) -> Result<(), Failure> {
-        let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
-        let items = self.places.of(rank);
-        (0..self.made[kind as usize])
-            .try_for_each(|number| items.clean(kind, &tree.item(iteration, rank, kind, number)))
-    }
-
-    /// Removes what this rank has made where phases did not; rank 0 then the trees. All ranks call it together.
-    pub(super) fn clean(&mut self, is_needed: bool) -> Result<(), MetadataError> {
-        let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
-        let mut kinds = [MetadataKind::Directory, MetadataKind::File].into_iter().filter(|_| is_needed);
-        let items = kinds.try_for_each(|kind| self.clean_items(kind));
-        // A directory is empty when all ranks have removed their items. A lost rank keeps its own.
-        let all = self.world.barrier();
-        let folder = self.places.of(rank);
-        let mut directories = (0..self.made[MetadataKind::Tree as usize]).rev().filter(|_| is_needed);
-        let directories = directories.try_for_each(|number| {
-            folder.clean(MetadataKind::Directory, &tree.directory(iteration, rank, number))
-        });
-        let removed = items.and(directories);
-        let (folder, failure) =
-            (folder.path().display().to_string(), removed.err().map(|failure| failure.message));
-        all?;
-        let all = gather(self.world, &failure)?;
-        let first = all.into_iter().chain([failure]).flatten().next();
-        first.map_or(Ok(()), |message| {
-            Err(MetadataError::Remains(format!("the folder {folder} remains: {message}")))
-        })
     }
 }
 
@@ -486,6 +408,6 @@ fn changes(operation: MetadataOperation) -> bool {
     matches!(operation, MetadataOperation::Create | MetadataOperation::Rename | MetadataOperation::Remove)
 }
 
-fn notice(id: &str, message: String) -> Notice {
+pub(super) fn notice(id: &str, message: String) -> Notice {
     Notice { id: id.to_owned(), message }
 }

@@ -78,6 +78,14 @@ impl Tree {
         path
     }
 
+    /// Path of what a rank makes of a kind, relative to the folder.
+    pub(super) fn name(&self, iteration: u32, rank: usize, kind: MetadataKind, number: u64) -> String {
+        match kind {
+            MetadataKind::Tree => self.directory(iteration, rank, number),
+            _ => self.item(iteration, rank, kind, number),
+        }
+    }
+
     /// Path of a rank's item, relative to the folder.
     pub(super) fn item(&self, iteration: u32, rank: usize, kind: MetadataKind, number: u64) -> String {
         let mut path = self.directory(iteration, rank, self.first + number / self.per_directory);

@@ -93,17 +93,14 @@ impl<'a> Agent<'a> {
     /// for `wait`.
     pub(super) fn enter(
         mut peer: Peer,
-        directory: &str,
-        folder: &str,
-        create: bool,
+        call: &Enter,
         wait: Duration,
         stop: &'a AtomicBool,
     ) -> Result<Self, PeerError> {
-        let call = Enter { directory: directory.to_owned(), folder: folder.to_owned(), create };
         let begun = Instant::now();
         let entered = loop {
-            match peer.call_unless(&call, stop) {
-                Err(PeerError::Refused { .. }) if !create && begun.elapsed() < wait => {
+            match peer.call_unless(call, stop) {
+                Err(PeerError::Refused { .. }) if !call.create && begun.elapsed() < wait => {
                     thread::sleep(Duration::from_millis(20));
                 }
                 result => break result?,

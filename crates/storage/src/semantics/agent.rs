@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeMap, io, path::Path, process::Command, time::Duration};
 
-use clearstream_control::{CallContext, Done, Registration, Service};
+use clearstream_control::{CallContext, Registration, Service};
 use clearstream_schema::control::{Failure, FailureKind};
 use rustix::process::Signal;
 
 use super::{
-    calls::{Act, Acted, Enter, Entered, Leave, Operation, Order},
-    folder::Folder,
+    calls::{Act, Acted, Enter, Entered, Leave, Left, Operation, Order},
+    folder::Place,
     process::Process,
 };
-use crate::{guard::Guard, mount::Mount};
+use crate::{folder::Remains, guard::Guard, mount::Mount};
 
 /// Time after which an operation is pending: well within that of a reply.
 const MOMENT: Duration = Duration::from_secs(2);
@@ -27,63 +27,65 @@ pub struct ProcessCommands {
     pub operations: fn() -> io::Result<Command>,
 }
 
-/// Has operations of one controller carried out in one folder. Dropping it removes the folder where it created it;
-/// where this process is killed, another one removes it.
+/// Has operations of one controller carried out in one folder. Dropping it removes what they made, and the folder where
+/// it created it; where this process is killed, another one does.
 #[derive(Debug)]
 pub struct SemanticsAgent {
     commands: ProcessCommands,
     // Dropped first: an open file may keep the folder from being removed.
     processes: BTreeMap<u32, Process>,
     last: u32,
-    place: Option<Enter>,
-    folder: Option<Folder>,
+    entered: Option<Enter>,
+    place: Option<Place>,
     guard: Option<Guard>,
 }
 
 impl Service for SemanticsAgent {
     fn register(calls: &mut Registration<Self>) {
-        calls.on(Self::enter).on(Self::act).on(|agent, Leave {}, _| agent.leave());
+        calls.on(Self::enter).on(Self::act).on(|agent, Leave { moved }, _| agent.leave(&moved));
     }
 }
 
 impl SemanticsAgent {
     /// One without a folder.
     pub fn new(commands: ProcessCommands) -> Self {
-        Self { commands, processes: BTreeMap::new(), last: 0, place: None, folder: None, guard: None }
+        Self { commands, processes: BTreeMap::new(), last: 0, entered: None, place: None, guard: None }
     }
 
     fn enter(&mut self, call: Enter, _: &CallContext<'_>) -> Result<Entered, Failure> {
-        self.leave()?;
+        self.leave(&[])?;
         let directory = Path::new(&call.directory);
-        let folder = Folder::enter(directory, &call.folder, call.create).map_err(|errno| {
-            Failure::of_file(&format!("open {} in {}", call.folder, call.directory), &errno.into())
+        let mount = Mount::of(directory);
+        let place = Place::enter(directory, &call.folder, call.create, mount.is_remote());
+        let place = place.map_err(|error| {
+            Failure::of_file(&format!("open {} in {}", call.folder, call.directory), &error)
         })?;
-        if call.create {
-            let mut guard = (self.commands.guard)()
-                .and_then(Guard::start)
-                .map_err(|error| Failure::of_system("start the guard of the files", &error))?;
-            // Without the guard the next start removes it.
-            let _ = guard.watch(folder.place());
-            self.guard = Some(guard);
-        }
-        self.folder = Some(folder);
-        let file_system = Mount::of(directory).name;
-        self.place = Some(call);
-        Ok(Entered { file_system })
+        let mut guard = (self.commands.guard)()
+            .and_then(Guard::start)
+            .map_err(|error| Failure::of_system("start the guard of the files", &error))?;
+        // Without the guard what is made stays.
+        let _ = place.watch(&mut guard);
+        (self.guard, self.place) = (Some(guard), Some(place));
+        self.entered = Some(Enter { is_alone: call.is_alone && !mount.is_remote(), ..call });
+        Ok(Entered { file_system: mount.name })
     }
 
-    fn leave(&mut self) -> Result<Done, Failure> {
+    fn leave(&mut self, moved: &[Vec<u8>]) -> Result<Left, Failure> {
         self.processes.clear();
-        self.place = None;
-        if let Some(mut folder) = self.folder.take() {
-            folder
-                .leave()
-                .map_err(|errno| Failure::of_file("remove the folder of the checks", &errno.into()))?;
+        self.entered = None;
+        let mut left = Left::default();
+        if let Some(mut place) = self.place.take() {
+            left.moved = place.moved();
+            match place.leave(moved) {
+                Ok(()) => {}
+                Err(Remains::Others(message)) => left.remains = Some(message),
+                Err(Remains::Own(message)) => return Err(Failure { kind: FailureKind::File, message }),
+            }
         }
         if let Some(guard) = self.guard.take() {
             guard.release();
         }
-        Ok(Done {})
+        Ok(left)
     }
 
     fn act(&mut self, call: Act, _: &CallContext<'_>) -> Result<Acted, Failure> {
@@ -111,15 +113,21 @@ impl SemanticsAgent {
     }
 
     fn start(&mut self) -> Result<Acted, Failure> {
-        let place = self.place.as_ref();
-        let place = place.ok_or_else(|| invalid("no folder is open here: call semantics-enter first"))?;
+        let place = self.entered.as_ref().zip(self.place.as_ref());
+        let (entered, place) =
+            place.ok_or_else(|| invalid("no folder is open here: call semantics-enter first"))?;
         if self.processes.len() >= MAX_PROCESSES {
             return Err(invalid("too many processes of the checks"));
         }
-        let started = (self.commands.operations)().and_then(|command| Process::start(command, None));
+        let started =
+            (self.commands.operations)().and_then(|command| Process::start(command, place.journal()?, None));
         let mut process =
             started.map_err(|error| Failure::of_system("start a process of the checks", &error))?;
-        let enter = Operation::Enter { directory: place.directory.clone(), folder: place.folder.clone() };
+        let enter = Operation::Enter {
+            directory: entered.directory.clone(),
+            folder: entered.folder.clone(),
+            is_alone: entered.is_alone,
+        };
         process.begin(&enter);
         self.last += 1;
         let id = i64::from(process.id());

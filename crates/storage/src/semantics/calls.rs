@@ -1,7 +1,7 @@
 //! Calls of a controller at the agents that carry out file operations. They need the right to change: an agent
 //! writes below a directory that the controller names, if only in a folder of its own.
 
-use clearstream_control::{Call, Done};
+use clearstream_control::Call;
 use clearstream_schema::{scope::Right, semantics::SemanticsFound};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ pub struct Enter {
     pub folder: String,
     /// Creates it; the agent then removes it, at the latest when its session ends.
     pub create: bool,
+    /// No other agent opens it.
+    #[serde(default)]
+    pub is_alone: bool,
 }
 
 impl Call for Enter {
@@ -67,14 +70,29 @@ pub enum Order {
     Kill,
 }
 
-/// Closes the folder, and removes it where this agent created it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leave {}
+/// Closes the folder, removes what processes of this agent made in it, and the folder where this agent created it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leave {
+    /// Names to which processes of another agent have moved what is in it.
+    #[serde(default)]
+    pub moved: Vec<Vec<u8>>,
+}
 
 impl Call for Leave {
     const NAME: &'static str = "semantics-leave";
     const NEEDS: Right = Right::Change;
-    type Reply = Done;
+    type Reply = Left;
+}
+
+/// What is left.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// The folder remains, because of what others have in it.
+    #[serde(default)]
+    pub remains: Option<String>,
+    /// Names to which processes of this agent have moved what is in it.
+    #[serde(default)]
+    pub moved: Vec<Vec<u8>>,
 }
 
 /// The call that sets or clears a lock.
@@ -118,8 +136,9 @@ pub enum Claim {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
-    /// Opens the folder, as the first operation of a process.
-    Enter { directory: String, folder: String },
+    /// Opens the folder, as the first operation of a process; `is_alone` where processes of this agent alone act in it, and
+    /// inode numbers are those of the file system.
+    Enter { directory: String, folder: String, is_alone: bool },
     /// Goes on in a folder of the folder.
     Descend { name: String },
     /// Goes on as another user, with these groups besides the one of its number.

@@ -8,7 +8,7 @@ use clearstream_schema::semantics::{
 };
 use rustix::io::Errno;
 
-use super::folder::raw;
+use super::folder::{OF_OTHERS, raw};
 
 /// A system call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -57,8 +57,16 @@ const LACKING: [(&str, &[Errno]); 12] = [
 ];
 
 /// Codes that speak of the host, or of the state of the file system at the moment, and not of what it gives.
-const CIRCUMSTANCES: [Errno; 7] =
-    [Errno::NOSPC, Errno::DQUOT, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::ROFS, Errno::NOTCONN];
+const CIRCUMSTANCES: [Errno; 8] = [
+    Errno::NOSPC,
+    Errno::DQUOT,
+    Errno::NOMEM,
+    Errno::MFILE,
+    Errno::NFILE,
+    Errno::ROFS,
+    Errno::NOTCONN,
+    OF_OTHERS,
+];
 
 impl Fault {
     /// Verdict on a check that the call ended.

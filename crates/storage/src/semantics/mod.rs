@@ -32,12 +32,12 @@ use clearstream_schema::{
 
 use actor::{Agent, CheckError, Checked};
 pub use agent::{ProcessCommands, SemanticsAgent};
-use calls::Leave;
+use calls::{Enter, Leave, Left};
 use checks::{Actors, Step, schedule};
 pub use operations::serve_operations;
 pub use workload::StorageSemanticsWorkload;
 
-use crate::{Ran, folder::SEMANTICS_PREFIX};
+use crate::{Ran, controller::remains as remaining, folder::SEMANTICS_PREFIX};
 
 /// Maximum time of removing the folder.
 const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,6 +72,16 @@ pub enum SemanticsError {
         /// What opening it returned.
         source: PeerError,
     },
+    /// The file system does not respond.
+    #[error(
+        "the folder {folder} in {directory} is not removed: its file system does not respond; its guard goes on"
+    )]
+    Silent {
+        /// The directory.
+        directory: String,
+        /// The folder.
+        folder: String,
+    },
     /// The folder could not be removed.
     #[error("the folder {folder} remains in {directory}: {source}")]
     Remains {
@@ -90,7 +100,7 @@ impl SemanticsError {
         let kind = match self {
             Self::Peer(error) => error.failure().map_or(FailureKind::Connection, |failure| failure.kind),
             Self::NotShared { .. } => FailureKind::Invalid,
-            Self::Remains { .. } => FailureKind::File,
+            Self::Silent { .. } | Self::Remains { .. } => FailureKind::File,
         };
         Failure { kind, message: self.to_string() }
     }
@@ -150,23 +160,44 @@ fn checked(
 ) -> Result<Ran<StorageSemantics, SemanticsError>, SemanticsError> {
     let folder = format!("{SEMANTICS_PREFIX}{:016x}", rand::random::<u64>());
     let (directory, wait) = (config.directory.as_str(), config.wait.to_std());
-    let agent = Agent::enter(start()?, directory, &folder, true, wait, stop)?;
+    let call = Enter {
+        directory: directory.to_owned(),
+        folder: folder.clone(),
+        create: true,
+        is_alone: peer.is_none(),
+    };
+    let agent = Agent::enter(start()?, &call, wait, stop)?;
+    let mut moved = Vec::new();
     let result = match peer.map(|peer| entered(peer, &folder, wait, stop)).transpose() {
         Ok(other) => {
             let document = in_folder(config, &agent, other.as_ref(), stop, on_check);
-            // What it has open may keep the folder from being removed.
-            other.into_iter().for_each(|(_, agent)| agent.into_peer().shutdown());
+            // What it has open may keep the folder from being removed, and it knows best what its processes made.
+            if let Some((_, agent)) = other {
+                let mut peer = agent.into_peer();
+                let left = peer.call_unless(&Leave { moved: Vec::new() }, clean_up_stop);
+                moved = left.map(|left| left.moved).unwrap_or_default();
+                peer.shutdown();
+            }
             Ok(document)
         }
         Err(error) => Err(error),
     };
     let mut peer = agent.into_peer();
-    let removed = peer.call_unless(&Leave {}, clean_up_stop);
+    let left = peer.call_unless(&Leave { moved }, clean_up_stop);
     peer.shutdown();
     let (mut found, lost) = result?;
-    let remains = removed.err();
-    let remains =
-        remains.map(|source| SemanticsError::Remains { directory: directory.to_owned(), folder, source });
+    let (of_others, remains) = match left {
+        Ok(Left { remains, .. }) => (remains, None),
+        Err(source) => {
+            let directory = directory.to_owned();
+            let error = match source {
+                PeerError::Stopped { .. } => SemanticsError::Silent { directory, folder },
+                source => SemanticsError::Remains { directory, folder, source },
+            };
+            (None, Some(error))
+        }
+    };
+    found.notices.extend(of_others.map(remaining));
     // An agent that is lost could not remove the folder either; its guard does.
     let error = lost.map(SemanticsError::Peer).or(remains);
     found.failure = error.as_ref().map(SemanticsError::failure);
@@ -211,6 +242,7 @@ fn in_folder(
         failure: None,
         duration_ns: nanoseconds(begun.elapsed()),
         checks,
+        notices: Vec::new(),
     };
     (found, lost)
 }
@@ -242,7 +274,9 @@ fn entered<'a>(
     stop: &'a AtomicBool,
 ) -> Result<(SemanticsMount, Agent<'a>), SemanticsError> {
     let PeerMount { peer, host, directory } = other;
-    match Agent::enter(peer, &directory, folder, false, wait, stop) {
+    let call =
+        Enter { directory: directory.clone(), folder: folder.to_owned(), create: false, is_alone: false };
+    match Agent::enter(peer, &call, wait, stop) {
         Ok(agent) => {
             let file_system = agent.file_system.clone();
             Ok((SemanticsMount { host, directory, file_system }, agent))

@@ -3,8 +3,11 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, Read, Write},
-    os::{fd::AsFd, unix::fs::FileExt as _},
+    io::{self, Write as _},
+    os::{
+        fd::AsFd,
+        unix::{fs::FileExt as _, net::UnixStream},
+    },
     path::Path,
     process::Command,
     time::Duration,
@@ -20,7 +23,7 @@ use clearstream_sys::{
 use rustix::{
     fs::{
         AtFlags, FlockOperation, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, chmodat,
-        chownat, flock, fstat, ftruncate, linkat, mkdirat, statat, utimensat,
+        chownat, flock, fstat, ftruncate, statat, utimensat,
     },
     io::Errno,
     thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid},
@@ -30,10 +33,11 @@ use super::{
     calls::{Acted, LockCall, LockChange, Operation},
     checks,
     faults::Fault,
-    folder::{Folder, raw},
+    folder::{Folder, Records, raw},
     process::{MAX_MESSAGE, Process, Shared},
     races,
 };
+use crate::journal::Journal;
 
 /// Bytes of a mapping.
 const MAP_BYTES: usize = 4096;
@@ -47,22 +51,24 @@ const CHILD_TIME: Duration = Duration::from_secs(10);
 /// Number of the file whose description the process shares with the one that started it.
 pub(super) const SHARED: u32 = 0;
 
-/// Carries out operations that come in, one a line, until there are no more; `command` starts this program again as another
-/// one of these. `shared` is the file of the one that started it, if any.
+/// Carries out operations that come in at a socket, one a line, until there are no more; `command` starts this program again
+/// as another one of these. What is made is noted in a journal. `shared` is the file of the one that started it, if any.
 ///
 /// # Errors
-/// Those of the streams.
+/// Those of the socket.
 pub fn serve_operations(
     command: fn() -> io::Result<Command>,
-    input: impl Read,
-    mut output: impl Write,
+    socket: impl AsFd,
+    journal: impl AsFd,
     shared: impl AsFd,
 ) -> io::Result<()> {
     let_alarm_interrupt()?;
     // Of its own: what a check opens, and closes, is apart.
     let shared = File::from(shared.as_fd().try_clone_to_owned()?);
+    let mut output = UnixStream::from(socket.as_fd().try_clone_to_owned()?);
     let mut hands = Hands {
         command,
+        journal: Journal::of(journal.as_fd().try_clone_to_owned()?),
         entered: None,
         folder: None,
         files: BTreeMap::from([(SHARED, shared)]),
@@ -71,7 +77,7 @@ pub fn serve_operations(
         last: SHARED,
         dates: Vec::new(),
     };
-    let mut lines = Lines::new(input, MAX_MESSAGE);
+    let mut lines = Lines::new(output.try_clone()?, MAX_MESSAGE);
     while let Some(line) = lines.whole()? {
         let operation: Operation = json::from_slice(line.bytes)?;
         let acted = hands.carry_out(operation);
@@ -80,7 +86,6 @@ pub fn serve_operations(
         let mut message = json::to_vec(&acted)?;
         message.push(b'\n');
         output.write_all(&message)?;
-        output.flush()?;
     }
     Ok(())
 }
@@ -88,8 +93,9 @@ pub fn serve_operations(
 /// What the process has open.
 pub(super) struct Hands {
     command: fn() -> io::Result<Command>,
-    /// Directory and folder.
-    entered: Option<(String, String)>,
+    journal: Journal,
+    /// By which another process opens the folder.
+    entered: Option<Operation>,
     folder: Option<Folder>,
     files: BTreeMap<u32, File>,
     maps: BTreeMap<u32, SharedFileMap>,
@@ -102,9 +108,11 @@ pub(super) struct Hands {
 impl Hands {
     fn carry_out(&mut self, operation: Operation) -> Result<Acted, Errno> {
         match operation {
-            Operation::Enter { directory, folder } => {
-                self.folder = Some(Folder::enter(Path::new(&directory), &folder, false)?);
-                self.entered = Some((directory, folder));
+            Operation::Enter { ref directory, ref folder, is_alone } => {
+                let journal = self.journal.try_clone().map_err(|error| raw(&error))?;
+                let records = Records::new(journal, is_alone);
+                self.folder = Some(Folder::enter(Path::new(directory), folder, records)?);
+                self.entered = Some(operation);
                 Ok(Acted::default())
             }
             Operation::Descend { name } => {
@@ -144,10 +152,10 @@ impl Hands {
 
     /// Starts another process in the folder.
     pub(super) fn start(&self, shared: Option<Shared>) -> Result<Process, Errno> {
-        let (directory, folder) = self.entered.clone().ok_or(Errno::BADF)?;
-        let command = (self.command)().map_err(|error| raw(&error))?;
-        let mut process = Process::start(command, shared).map_err(|error| raw(&error))?;
-        let entered = process.act(&Operation::Enter { directory, folder }, CHILD_TIME);
+        let enter = self.entered.as_ref().ok_or(Errno::BADF)?;
+        let started = || Process::start((self.command)()?, self.journal.try_clone()?, shared);
+        let mut process = started().map_err(|error| raw(&error))?;
+        let entered = process.act(enter, CHILD_TIME);
         match entered.errno {
             Some(errno) => Err(Errno::from_raw_os_error(errno)),
             None => Ok(process),
@@ -304,12 +312,9 @@ fn names(folder: &Folder, operation: Operation) -> Result<Acted, Errno> {
             done(utimensat(folder.descriptor(), folder.name(&name)?, &times, AtFlags::empty()))
         }
         Operation::Truncate { name, length } => done(ftruncate(&folder.open(&name, OFlags::WRONLY)?, length)),
-        Operation::Link { from, to } => {
-            let at = folder.descriptor();
-            done(linkat(at, folder.name(&from)?, at, folder.name(&to)?, AtFlags::empty()))
-        }
+        Operation::Link { from, to } => done(folder.link(folder.name(&from)?, folder.name(&to)?)),
         Operation::MakeFolder { name } => {
-            done(mkdirat(folder.descriptor(), folder.name(&name)?, Mode::from_raw_mode(0o700)))
+            done(folder.make_folder(folder.name(&name)?, Mode::from_raw_mode(0o700)))
         }
         Operation::List { prefix } => {
             Ok(number(i64::try_from(folder.list(&prefix)?.len()).unwrap_or(i64::MAX)))

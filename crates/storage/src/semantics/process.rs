@@ -17,6 +17,7 @@ use clearstream_schema::json;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::calls::{Acted, Operation};
+use crate::journal::Journal;
 
 /// Maximum length of a message: bytes of the longest read, written as numbers.
 pub(super) const MAX_MESSAGE: usize = 8 << 20;
@@ -43,12 +44,11 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it; `command` is one that calls [`super::serve_operations`]. With a file, that one's description is its
-    /// standard error.
-    pub(super) fn start(mut command: Command, shared: Option<Shared>) -> io::Result<Self> {
+    /// Starts it; `command` is one that calls [`super::serve_operations`]. Its standard output is the journal, and its standard
+    /// error, with a file, that one's description.
+    pub(super) fn start(mut command: Command, journal: Journal, shared: Option<Shared>) -> io::Result<Self> {
         let (socket, other) = UnixStream::pair()?;
-        let input = OwnedFd::from(other.try_clone()?);
-        command.stdin(Stdio::from(input)).stdout(Stdio::from(OwnedFd::from(other)));
+        command.stdin(Stdio::from(OwnedFd::from(other))).stdout(Stdio::from(journal.into_descriptor()));
         let keeps = shared.as_ref().is_some_and(|shared| shared.keeps);
         command.stderr(shared.map_or_else(Stdio::null, |shared| Stdio::from(shared.file)));
         let child = command.spawn()?;

@@ -7,7 +7,7 @@ use std::{
 
 use rand::random;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, linkat, mkdirat},
+    fs::{Mode, OFlags},
     io::Errno,
 };
 
@@ -94,11 +94,10 @@ pub(super) fn claim(
     for number in 0..count {
         wait_for_turn(start, number, NAME_INTERVAL);
         let name = format!("{prefix}-{number}");
-        let at = folder.descriptor();
         let claimed = match by {
             Claim::Open => folder.open(&name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).map(drop),
-            Claim::Link => linkat(at, own.as_str(), at, name.as_str(), AtFlags::empty()),
-            Claim::Folder => mkdirat(at, name.as_str(), Mode::from_raw_mode(0o700)),
+            Claim::Link => folder.link(&own, &name),
+            Claim::Folder => folder.make_folder(name.as_str(), Mode::from_raw_mode(0o700)),
         };
         match claimed {
             Ok(()) => acted.values.push(number.into()),

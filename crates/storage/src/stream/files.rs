@@ -9,7 +9,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::folder::{Folder, Inode};
+use crate::{
+    folder::Folder,
+    made::{Inode, look_at},
+};
 
 /// Name of the files in the folder; with `--file-per-process` the rank follows.
 const FILE: &str = "data";
@@ -65,7 +68,13 @@ impl<'a> Files<'a> {
         }
         let file = self.folder.open(&name, flags)?;
         if is_made {
-            self.made = Some((name, Inode::of(&fstat(&file)?)));
+            let found = look_at(&file)?;
+            if !self.is_per_process && !self.folder.marks.is_marked(&found) {
+                // Of somebody who was faster than the first rank.
+                self.folder.note_foreign(name);
+                return Err(Errno::EXIST.into());
+            }
+            self.made = Some((name, Inode::of(&found)));
         }
         Ok(file)
     }

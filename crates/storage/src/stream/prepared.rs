@@ -94,13 +94,14 @@ pub(super) fn enter_together(
     let mut held = None;
     let made = (rank == 0).then(|| {
         let name = folder_name(config);
-        TestFolder::enter(directory, &name, purpose(config)).map(|folder| {
-            held = Some(folder);
-            name
+        TestFolder::enter(directory, &name, purpose(config)).map(|made| {
+            let marks = made.folder.marks;
+            held = Some(made);
+            (name, marks)
         })
     });
-    let name = share(world, made.as_ref())?.map_err(StorageError::Failed)?;
-    let found = TestFolder::of_other_rank(directory, &name, purpose(config));
+    let (name, marks) = share(world, made.as_ref())?.map_err(StorageError::Failed)?;
+    let found = TestFolder::of_other_rank(directory, &name, purpose(config), marks);
     drop(held);
     let problem = found.as_ref().err().map(|error| of_rank(error, rank, world.host()));
     let problems = gather(world, &problem)?;

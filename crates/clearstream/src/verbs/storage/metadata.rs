@@ -162,7 +162,11 @@ impl MetadataArgs {
     /// A phase for people, the first one with the heads of its columns; mdtest has a summary alone.
     fn lines(&self, config: &MetadataConfig, phase: &MetadataPhase, is_first: bool) -> Option<String> {
         let row = storage_metadata::row(phase);
-        let lines = if is_first { format!("{}\n{row}", storage_metadata::head(config)) } else { row };
+        let lines = if is_first {
+            format!("{}\n{row}", storage_metadata::head(config, phase.rank_counts.len() as u64))
+        } else {
+            row
+        };
         (!self.mdtest).then_some(lines)
     }
 

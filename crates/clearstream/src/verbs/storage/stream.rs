@@ -143,7 +143,7 @@ impl StreamArgs {
     fn lines(&self, config: &StreamConfig, point: &StreamPoint, is_first: bool) -> String {
         let (head, row) = match self.ior {
             true => (storage_ior::head(config, &point.ranks), storage_ior::row(config, point)),
-            false => (storage_stream::head(config), storage_stream::row(point)),
+            false => (storage_stream::head(config, point.ranks.len() as u64), storage_stream::row(point)),
         };
         if is_first { format!("{head}\n{row}") } else { row }
     }

@@ -3,14 +3,13 @@
 use std::{
     fs::File,
     io::{Seek as _, SeekFrom, Write as _},
-    os::{fd::AsFd as _, unix::fs::FileExt as _},
+    os::unix::fs::FileExt as _,
 };
 
 use clearstream_schema::semantics::{
     SemanticsArea, SemanticsFound,
     SemanticsVerdict::{No, Yes},
 };
-use clearstream_sys::file::link_unnamed;
 use rustix::{
     fs::{Mode, OFlags, fsync, openat},
     io::Errno,
@@ -165,7 +164,7 @@ fn tmpfile(folder: &Folder) -> Result<SemanticsFound> {
 fn tmpfile_link(folder: &Folder) -> Result<SemanticsFound> {
     let mut file = unnamed(folder)?;
     file.write_all(b"content").at("write")?;
-    link_unnamed(file.as_fd(), folder.descriptor().as_fd(), "tmpfile-link").at("linkat of O_TMPFILE")?;
+    folder.link_unnamed(&file, "tmpfile-link").at("linkat of O_TMPFILE")?;
     let (bytes, links) =
         (folder.read("tmpfile-link", 100).at("read")?, stat(folder, "tmpfile-link")?.st_nlink);
     right(bytes == b"content" && links == 1, format!("{} bytes, link count {links}", bytes.len()))

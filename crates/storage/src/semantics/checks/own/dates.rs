@@ -11,7 +11,7 @@ use clearstream_schema::semantics::{SemanticsArea, SemanticsFound, SemanticsVerd
 use rustix::{
     fs::{
         AtFlags, Dir, Mode, OFlags, StatVfsMountFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat,
-        chownat, fstatvfs, linkat, mkdirat, renameat, symlinkat, unlinkat, utimensat,
+        chownat, fstatvfs, utimensat,
     },
     io::Errno,
 };
@@ -169,7 +169,7 @@ fn chown(folder: &Folder) -> Result<()> {
 }
 
 fn link(folder: &Folder) -> Result<()> {
-    linkat(folder.descriptor(), "file", folder.descriptor(), "link", AtFlags::empty()).at("link")
+    folder.link("file", "link").at("link")
 }
 
 fn unlink_one(folder: &Folder) -> Result<()> {
@@ -185,7 +185,7 @@ fn set_past(folder: &Folder) -> Result<()> {
 }
 
 fn rename_file(folder: &Folder) -> Result<()> {
-    renameat(folder.descriptor(), "file", folder.descriptor(), "file-2").at("rename")
+    folder.rename("file", "file-2").at("rename")
 }
 
 fn create_other(folder: &Folder) -> Result<()> {
@@ -193,15 +193,15 @@ fn create_other(folder: &Folder) -> Result<()> {
 }
 
 fn make_folder(folder: &Folder) -> Result<()> {
-    mkdirat(folder.descriptor(), "folder-2", Mode::from_raw_mode(0o700)).at("mkdir")
+    folder.make_folder("folder-2", Mode::from_raw_mode(0o700)).at("mkdir")
 }
 
 fn remove_folder(folder: &Folder) -> Result<()> {
-    unlinkat(folder.descriptor(), "folder", AtFlags::REMOVEDIR).at("rmdir")
+    folder.remove_any("folder", AtFlags::REMOVEDIR).at("rmdir")
 }
 
 fn symlink(folder: &Folder) -> Result<()> {
-    symlinkat("target", folder.descriptor(), "symlink").at("symlink")
+    folder.symlink("target", "symlink").at("symlink")
 }
 
 fn set(folder: &Folder, name: &str, time: Timespec) -> Result<()> {
@@ -313,10 +313,10 @@ fn prepared_folder(folder: &Folder, check: &str) -> Result<Folder> {
 fn prepare(folder: &Folder, act: &'static Act) -> Result<(&'static Act, Folder, Times)> {
     let inner = prepared_folder(folder, act.check)?;
     if act.check == "timestamps-unlink" {
-        linkat(inner.descriptor(), "file", inner.descriptor(), "link-2", AtFlags::empty()).at("link")?;
+        inner.link("file", "link-2").at("link")?;
     }
     if act.check == "timestamps-names-rmdir" {
-        mkdirat(inner.descriptor(), "folder", Mode::from_raw_mode(0o700)).at("mkdir")?;
+        inner.make_folder("folder", Mode::from_raw_mode(0o700)).at("mkdir")?;
     }
     let past = Timespec { tv_sec: PAST, tv_nsec: 0 };
     match act.subject {

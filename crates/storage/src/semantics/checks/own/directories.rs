@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clearstream_schema::semantics::{SemanticsArea, SemanticsFound, SemanticsVerdict::No};
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, unlinkat},
+    fs::{AtFlags, Dir, FileType, Mode, OFlags},
     io::Errno,
 };
 
@@ -54,7 +54,7 @@ fn by_descriptor(folder: &Folder) -> Result<SemanticsFound> {
         return found(No, "a file made by the descriptor is not there");
     }
     inner.remove("file").at("unlink")?;
-    unlinkat(folder.descriptor(), "directory-open-2", AtFlags::REMOVEDIR).at("rmdir")?;
+    folder.remove_any("directory-open-2", AtFlags::REMOVEDIR).at("rmdir")?;
     match inner.open("late", OFlags::WRONLY | OFlags::CREATE) {
         Err(Errno::NOENT) => right(true, ""),
         Err(errno) => Err(errno).at("open(O_CREAT) in a removed directory"),
@@ -156,7 +156,7 @@ fn seek(folder: &Folder) -> Result<SemanticsFound> {
 fn inode(folder: &Folder) -> Result<SemanticsFound> {
     let inner = folder.create_inner("readdir-inode", MODE).at("mkdir")?;
     drop(create(&inner, "file")?);
-    mkdirat(inner.descriptor(), "folder", MODE).at("mkdir")?;
+    inner.make_folder("folder", MODE).at("mkdir")?;
     let mut wrong = Vec::new();
     for entry in Dir::read_from(inner.descriptor()).at("opendir")? {
         let entry = entry.at("readdir")?;

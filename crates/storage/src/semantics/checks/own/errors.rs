@@ -57,7 +57,7 @@ fn errors(folder: &Folder) -> Result<SemanticsFound> {
     let inner = folder.create_inner("errors", MODE).at("mkdir")?;
     let at = inner.descriptor();
     drop(create(&inner, "file")?);
-    mkdirat(at, "empty", MODE).at("mkdir")?;
+    inner.make_folder("empty", MODE).at("mkdir")?;
     let full = inner.create_inner("full", MODE).at("mkdir")?;
     drop(create(&full, "file")?);
     let open = |name: &str, flags| openat(at, name, flags | OFlags::CLOEXEC, MODE).map(drop);
@@ -91,9 +91,9 @@ fn links(folder: &Folder) -> Result<SemanticsFound> {
     let inner = folder.create_inner("errors-links", MODE).at("mkdir")?;
     let at = inner.descriptor();
     drop(create(&inner, "file")?);
-    mkdirat(at, "folder", MODE).at("mkdir")?;
-    symlinkat("dangling-target", at, "dangling").at("symlink")?;
-    symlinkat("loop", at, "loop").at("symlink")?;
+    inner.make_folder("folder", MODE).at("mkdir")?;
+    inner.symlink("dangling-target", "dangling").at("symlink")?;
+    inner.symlink("loop", "loop").at("symlink")?;
     let open = |name: &str, flags| openat(at, name, flags | OFlags::CLOEXEC, MODE).map(drop);
     let link = |from: &str, to: &str| linkat(at, from, at, to, AtFlags::empty());
     let cases: [Case<'_>; 4] = [
@@ -112,6 +112,6 @@ fn links(folder: &Folder) -> Result<SemanticsFound> {
         ("link of a directory", &|| link("folder", "folder-2"), &[Errno::PERM]),
     ];
     // Where there are no links, the check of links says so.
-    let hard = if link("file", "file-2").is_ok() { wrong(&hard) } else { Vec::new() };
+    let hard = if inner.link("file", "file-2").is_ok() { wrong(&hard) } else { Vec::new() };
     none_wrong(&[wrong(&cases), hard].concat())
 }

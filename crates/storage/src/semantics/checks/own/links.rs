@@ -7,9 +7,7 @@ use clearstream_schema::semantics::{
     SemanticsVerdict::{Inconclusive, No, NotSupported, Yes},
 };
 use rustix::{
-    fs::{
-        AtFlags, FileType, Mode, RenameFlags, linkat, makedev, mknodat, readlinkat, renameat_with, symlinkat,
-    },
+    fs::{FileType, Mode, RenameFlags, makedev, readlinkat},
     io::Errno,
 };
 
@@ -56,7 +54,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn link(folder: &Folder, from: &str, to: &str) -> Result<()> {
-    linkat(folder.descriptor(), from, folder.descriptor(), to, AtFlags::empty()).at("link")
+    folder.link(from, to).at("link")
 }
 
 /// Both names are of one file: inode, count, and content that is written by one of them.
@@ -109,7 +107,7 @@ fn link_count(hands: &mut Hands, wait: Duration) -> Result<SemanticsFound> {
 fn symbolic_link(folder: &Folder) -> Result<SemanticsFound> {
     // Nothing has that name, and none of the letters is changed.
     let target = "../target of a link/\u{e4}";
-    symlinkat(target, folder.descriptor(), "symbolic-link").at("symlink")?;
+    folder.symlink(target, "symbolic-link").at("symlink")?;
     let read = readlinkat(folder.descriptor(), "symbolic-link", Vec::new()).at("readlink")?;
     if read.as_bytes() != target.as_bytes() {
         return found(No, format!("the target is \"{}\"", read.to_string_lossy()));
@@ -127,7 +125,7 @@ fn link_length(folder: &Folder) -> Result<SemanticsFound> {
     let mut longest = 0;
     for length in [255, 1023, 4095] {
         let (name, target) = (format!("symbolic-link-{length}"), "t".repeat(length));
-        match symlinkat(target.as_str(), folder.descriptor(), name.as_str()) {
+        match folder.symlink(&target, &name) {
             Err(Errno::NAMETOOLONG) if longest >= 255 => {
                 let text = format!("{length} bytes fail, {longest} succeed");
                 return Ok(with_errno(left_open(false, text), Errno::NAMETOOLONG));
@@ -166,19 +164,15 @@ fn rename_inode(folder: &Folder) -> Result<SemanticsFound> {
     right(before == after, format!("inode {before} becomes {after}"))
 }
 
-fn renamed(folder: &Folder, from: &str, to: &str, flags: RenameFlags) -> std::result::Result<(), Errno> {
-    renameat_with(folder.descriptor(), from, folder.descriptor(), to, flags)
-}
-
 fn no_replace(folder: &Folder) -> Result<SemanticsFound> {
     folder.store("rename-noreplace", b"one").at("write")?;
     folder.store("rename-noreplace-2", b"two").at("write")?;
-    match renamed(folder, "rename-noreplace", "rename-noreplace-2", RenameFlags::NOREPLACE) {
+    match folder.rename_with("rename-noreplace", "rename-noreplace-2", RenameFlags::NOREPLACE) {
         Err(Errno::EXIST) => {}
         Ok(()) => return found(No, "an existing file is replaced"),
         other => other.at("renameat2")?,
     }
-    renamed(folder, "rename-noreplace", "rename-noreplace-3", RenameFlags::NOREPLACE).at("renameat2")?;
+    folder.rename_with("rename-noreplace", "rename-noreplace-3", RenameFlags::NOREPLACE).at("renameat2")?;
     let is_right = folder.read("rename-noreplace-3", 10).at("read")? == b"one"
         && folder.read("rename-noreplace-2", 10).at("read")? == b"two";
     right(is_right, "the content is that of the other file")
@@ -187,7 +181,7 @@ fn no_replace(folder: &Folder) -> Result<SemanticsFound> {
 fn exchange(folder: &Folder) -> Result<SemanticsFound> {
     folder.store("rename-exchange", b"one").at("write")?;
     folder.store("rename-exchange-2", b"two").at("write")?;
-    renamed(folder, "rename-exchange", "rename-exchange-2", RenameFlags::EXCHANGE).at("renameat2")?;
+    folder.rename_with("rename-exchange", "rename-exchange-2", RenameFlags::EXCHANGE).at("renameat2")?;
     let is_right = exists(folder, "rename-exchange")
         && folder.read("rename-exchange", 10).at("read")? == b"two"
         && folder.read("rename-exchange-2", 10).at("read")? == b"one";
@@ -196,7 +190,7 @@ fn exchange(folder: &Folder) -> Result<SemanticsFound> {
 
 /// A node by mknod(2), which lstat reports as what it is.
 fn node(folder: &Folder, name: &str, kind: FileType, device: u64) -> Result<SemanticsFound> {
-    mknodat(folder.descriptor(), name, kind, Mode::from_raw_mode(0o600), device).at("mknod")?;
+    folder.node(name, kind, Mode::from_raw_mode(0o600), device).at("mknod")?;
     let stat = stat(folder, name)?;
     let is_right = FileType::from_raw_mode(stat.st_mode) == kind && stat.st_rdev as u64 == device;
     folder.remove(name).at("unlink")?;

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt as _;
 
 use clearstream_schema::semantics::{SemanticsArea, SemanticsFound, SemanticsVerdict::No};
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, chmodat, fchmod, fstat, mkdirat, mknodat, openat, unlinkat},
+    fs::{AtFlags, FileType, Mode, OFlags, chmodat, fchmod, fstat},
     process::umask,
 };
 
@@ -38,7 +38,7 @@ fn kept(folder: &Folder) -> Result<SemanticsFound> {
     const FILES: [u32; 8] = [0o000, 0o400, 0o222, 0o640, 0o755, 0o4755, 0o2755, 0o6711];
     const DIRECTORIES: [u32; 4] = [0o755, 0o1777, 0o2775, 0o3711];
     let file = create(folder, "chmod")?;
-    mkdirat(folder.descriptor(), "chmod-folder", Mode::from_raw_mode(0o700)).at("mkdir")?;
+    folder.make_folder("chmod-folder", Mode::from_raw_mode(0o700)).at("mkdir")?;
     let cases = FILES.map(|mode| ("chmod", mode)).into_iter();
     let mut wrong = Vec::new();
     for (name, mode) in cases.chain(DIRECTORIES.map(|mode| ("chmod-folder", mode))) {
@@ -54,7 +54,7 @@ fn kept(folder: &Folder) -> Result<SemanticsFound> {
     if found != 0o604 {
         wrong.push(format!("fstat has {found:04o} after fchmod to 0604"));
     }
-    unlinkat(folder.descriptor(), "chmod-folder", AtFlags::REMOVEDIR).at("rmdir")?;
+    folder.remove_any("chmod-folder", AtFlags::REMOVEDIR).at("rmdir")?;
     none_wrong(&wrong)
 }
 
@@ -76,15 +76,15 @@ fn of_new_files(folder: &Folder) -> Result<SemanticsFound> {
             wrong.push(format!("{name} has {found:04o} instead of {expected:04o}"));
         }
     }
-    unlinkat(folder.descriptor(), "umask-folder", AtFlags::REMOVEDIR).at("rmdir")?;
+    folder.remove_any("umask-folder", AtFlags::REMOVEDIR).at("rmdir")?;
     none_wrong(&wrong)
 }
 
 fn made_below(folder: &Folder) -> Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    openat(folder.descriptor(), "umask", flags, Mode::from_raw_mode(0o666)).at("open(O_CREAT|O_EXCL)")?;
-    mkdirat(folder.descriptor(), "umask-folder", Mode::from_raw_mode(0o777)).at("mkdir")?;
-    let _ = mknodat(folder.descriptor(), "umask-fifo", FileType::Fifo, Mode::from_raw_mode(0o666), 0);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    folder.open_with("umask", flags, Mode::from_raw_mode(0o666)).at("open(O_CREAT|O_EXCL)")?;
+    folder.make_folder("umask-folder", Mode::from_raw_mode(0o777)).at("mkdir")?;
+    let _ = folder.node("umask-fifo", FileType::Fifo, Mode::from_raw_mode(0o666), 0);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use clearstream_schema::semantics::{
     SemanticsVerdict::{No, Yes},
 };
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, mkdirat, openat, statat, unlinkat},
+    fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, statat},
     io::Errno,
 };
 
@@ -77,21 +77,21 @@ fn path_max(folder: &Folder) -> Result<SemanticsFound> {
         let rest = LONGEST - above.len();
         if rest > 2 * COMPONENT {
             let next = above + &component;
-            match mkdirat(folder.descriptor(), &next, Mode::from_raw_mode(0o700)) {
+            match folder.make_folder(&next, Mode::from_raw_mode(0o700)) {
                 Ok(()) => directories.push(next),
                 Err(errno) => break Err((next.len(), errno)),
             }
             continue;
         }
         let path = above + &"f".repeat(rest);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        break match openat(folder.descriptor(), &path, flags, Mode::from_raw_mode(0o600)) {
-            Ok(_) => unlinkat(folder.descriptor(), &path, AtFlags::empty()).at("unlink").map(Ok)?,
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        break match folder.open_any(&path, flags, Mode::from_raw_mode(0o600)) {
+            Ok(_) => folder.remove_any(&path, AtFlags::empty()).at("unlink").map(Ok)?,
             Err(errno) => Err((path.len(), errno)),
         };
     };
     for directory in directories.iter().rev() {
-        unlinkat(folder.descriptor(), directory, AtFlags::REMOVEDIR).at("rmdir")?;
+        folder.remove_any(directory, AtFlags::REMOVEDIR).at("rmdir")?;
     }
     match outcome {
         Ok(()) => found(Yes, format!("{LONGEST} bytes")),
@@ -130,8 +130,8 @@ fn name_bytes(folder: &Folder) -> Result<SemanticsFound> {
     let mut wrong = Vec::new();
     let shown = |name: &[u8]| format!("{:?}", OsStr::from_bytes(name));
     for name in NAMES {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        if let Err(errno) = openat(inner.descriptor(), name, flags, Mode::from_raw_mode(0o600)) {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        if let Err(errno) = inner.open_any(name, flags, Mode::from_raw_mode(0o600)) {
             let errno = clearstream_sys::errno::name(errno.raw_os_error());
             wrong.push(format!("{} fails with {errno}", shown(name)));
         }
@@ -146,7 +146,7 @@ fn name_bytes(folder: &Folder) -> Result<SemanticsFound> {
     }
     for name in &listed {
         if name != b"." && name != b".." {
-            let _ = unlinkat(inner.descriptor(), name.as_slice(), AtFlags::empty());
+            let _ = inner.remove_any(name.as_slice(), AtFlags::empty());
         }
     }
     right(wrong.is_empty(), wrong.join("; "))

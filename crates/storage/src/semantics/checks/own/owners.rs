@@ -8,7 +8,7 @@ use clearstream_schema::semantics::{
 };
 use clearstream_sys::errno::name as errno_name;
 use rustix::{
-    fs::{AtFlags, Gid, Mode, Uid, chmodat, chownat, fchmod, mkdirat, unlinkat},
+    fs::{AtFlags, Gid, Mode, Uid, chmodat, chownat, fchmod},
     io::Errno,
     process::geteuid,
 };
@@ -333,7 +333,7 @@ fn group_of_directory(_: &Hands, folder: &Folder, other: &mut Other) -> Result<S
     fchmod(folder.descriptor(), Mode::from_raw_mode(0o2777)).at("fchmod")?;
     drop(create(folder, "file")?);
     other.create("other", 0o644)?;
-    mkdirat(folder.descriptor(), "folder", Mode::from_raw_mode(0o755)).at("mkdir")?;
+    folder.make_folder("folder", Mode::from_raw_mode(0o755)).at("mkdir")?;
     let mut wrong = Vec::new();
     for name in ["file", "other", "folder"] {
         let group = group(name)?;
@@ -344,7 +344,7 @@ fn group_of_directory(_: &Hands, folder: &Folder, other: &mut Other) -> Result<S
     if mode(folder, "folder")? & 0o2000 == 0 {
         wrong.push("a new folder does not have set-group-ID".to_owned());
     }
-    unlinkat(folder.descriptor(), "folder", AtFlags::REMOVEDIR).at("rmdir")?;
+    folder.remove_any("folder", AtFlags::REMOVEDIR).at("rmdir")?;
     none_wrong(&wrong)
 }
 

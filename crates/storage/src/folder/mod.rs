@@ -1,5 +1,8 @@
 //! The folder of a benchmark, by descriptors: it is cleaned also when its path leads elsewhere meanwhile, as after
-//! the mount of its file system was taken away (`umount --lazy`).
+//! the mount of its file system was taken away (`umount --lazy`). What others put into it stays, whatever its name is.
+
+mod left_over;
+mod remains;
 
 use std::{
     ffi::{CStr, CString},
@@ -10,54 +13,29 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use clearstream_schema::flow::Notice;
 use rustix::{
     fs::{
-        AtFlags, Dir, FlockOperation, FsWord, Mode, OFlags, chmodat, fchmod, flock, fstat, mkdirat, open,
-        openat, statat, unlinkat,
+        AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Statx, chmodat, fchmod, flock, fstat, mkdirat,
+        open, openat, statat, unlinkat,
     },
     io::Errno,
+    process::geteuid,
 };
 
-pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+use crate::made::{Inode, MADE_MODE, Marks, kind_of, look_at, look_up, mode_of};
+pub(crate) use left_over::{clear_left_over, is_name_of_run};
+pub(crate) use remains::Remains;
+
 pub(crate) const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
 pub(crate) const FOLDER_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Beginnings of the names of folders that a run makes and removes, before hexadecimal digits.
-const PREFIXES: [&str; 3] = [METADATA_PREFIX, SEMANTICS_PREFIX, STREAM_PREFIX];
 pub(crate) const METADATA_PREFIX: &str = ".clearstream-metadata-";
 pub(crate) const SEMANTICS_PREFIX: &str = ".clearstream-semantics-";
 pub(crate) const STREAM_PREFIX: &str = "clearstream-stream-";
 
-/// What the kernel knows a file by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Inode {
-    device: u64,
-    number: u64,
-}
-
-impl std::fmt::Display for Remains {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Own(text) | Self::Others(text) => f.write_str(text),
-        }
-    }
-}
-
-impl Inode {
-    pub(crate) fn of(found: &rustix::fs::Stat) -> Self {
-        Self { device: found.st_dev, number: found.st_ino }
-    }
-}
-
-/// Why a folder stays.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Remains {
-    /// Something of the run cannot be removed.
-    Own(String),
-    /// Files of others are in it.
-    Others(String),
-}
+const STICKY: u16 = 0o1000;
+/// What a run makes to see the modes that files and directories have here.
+const PROBE: &str = "probe";
 
 /// An open folder in an open directory. The processes that use it share a lock of it (flock(2)), as long as one of them
 /// lives: what nobody locks is left over.
@@ -71,10 +49,14 @@ pub(crate) struct Folder {
     file_mode: Mode,
     /// Of directories that are made in it.
     pub(crate) folder_mode: Mode,
+    /// How what is made in it is known.
+    pub(crate) marks: Marks,
     /// The first file of the run that could not be removed, and why.
     unremoved: Mutex<Option<String>>,
     /// The first file of others that has a name of the run.
     foreign: Mutex<Option<String>>,
+    /// Of [`Self::marks_here`], what could not be removed yet.
+    probes: Mutex<Vec<(String, Inode)>>,
 }
 
 impl Folder {
@@ -90,7 +72,51 @@ impl Folder {
 
     /// What is made in it is for those whom this user's umask admits.
     pub(crate) fn staying(self) -> Self {
-        Self { file_mode: Mode::from_raw_mode(0o666), folder_mode: Mode::from_raw_mode(0o777), ..self }
+        let marks = Marks { is_remote: self.marks.is_remote, ..Marks::NONE };
+        Self { file_mode: Mode::from_raw_mode(0o666), folder_mode: Mode::from_raw_mode(0o777), marks, ..self }
+    }
+
+    /// With what was found by [`Self::marks_here`], here or at another rank.
+    pub(crate) fn with_marks(self, marks: Marks) -> Self {
+        let is_sticky = marks.directory.is_none_or(|mode| mode & STICKY != 0);
+        let folder_mode = if is_sticky { self.folder_mode } else { FOLDER_MODE };
+        Self { marks, folder_mode, ..self }
+    }
+
+    /// Finds out by what the things that are made here are known.
+    pub(crate) fn marks_here(&self, is_remote: bool) -> Marks {
+        let marks = Marks { is_remote, ..self.marks };
+        if marks.file.is_none() {
+            return marks;
+        }
+        let (file, directory) = (format!("{PROBE}.0"), format!("{PROBE}.1"));
+        let probed = |name: &str, flags: AtFlags, found: Result<Statx, Errno>| {
+            // Permissions are as they are: what cannot be removed now is at the end.
+            if unlinkat(&self.own, name, flags).is_err()
+                && let Ok(found) = &found
+            {
+                let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+                probes.push((name.to_owned(), Inode::of(found)));
+            }
+            found.ok()
+        };
+        let made = self.open(&file, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
+        let of_file = made.ok().and_then(|made| probed(&file, AtFlags::empty(), look_at(made)));
+        let made = mkdirat(&self.own, &directory, self.folder_mode);
+        let look = || look_up(&self.own, &directory);
+        let of_directory = made.ok().and_then(|()| probed(&directory, AtFlags::REMOVEDIR, look()));
+        // In a sticky directory only its owner removes (inode(7)), which a server may not take this user for.
+        let is_owner = |found: &Statx| found.stx_uid == geteuid().as_raw();
+        let of_directory = of_directory.map(|found| match is_owner(&found) {
+            true => mode_of(&found),
+            false => mode_of(&found) & !STICKY,
+        });
+        // What cannot be made has the modes that it was to have.
+        Marks {
+            file: marks.file.map(|mode| of_file.map_or(mode, |found| mode_of(&found))),
+            directory: marks.directory.map(|mode| of_directory.unwrap_or(mode)),
+            ..marks
+        }
     }
 
     fn create_as(directory: &Path, name: &str, mode: Mode) -> io::Result<Self> {
@@ -129,10 +155,12 @@ impl Folder {
             own,
             parent,
             name: name.to_owned(),
-            file_mode: FILE_MODE,
-            folder_mode: FOLDER_MODE,
+            file_mode: MADE_MODE,
+            folder_mode: MADE_MODE,
+            marks: Marks::KEPT,
             unremoved: Mutex::default(),
             foreign: Mutex::default(),
+            probes: Mutex::default(),
         }
     }
 
@@ -170,21 +198,27 @@ impl Folder {
         Ok(openat(&self.own, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, self.file_mode)?.into())
     }
 
-    /// Removes a file in it that this run made; what has its name meanwhile, or not at all, stays as it is.
+    /// Removes what this run made in it; what has its name meanwhile, or not at all, stays as it is.
     ///
     /// # Errors
     /// It could not be removed as it was; permissions are restored and it is tried again nevertheless.
     pub(crate) fn unlink_own(&self, name: &str, inode: Inode) -> Result<(), Errno> {
-        match statat(&self.own, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) if Inode::of(&found) == inode => {}
-            Ok(_) | Err(Errno::NOENT) => return Ok(()),
+        let found = match look_up(&self.own, name) {
+            Ok(found) => found,
+            Err(Errno::NOENT) => return Ok(()),
             Err(error) => return Err(error),
+        };
+        if !self.marks.is_own(&found, kind_of(&found), Some(inode)) {
+            self.note_foreign(name.to_owned());
+            return Ok(());
         }
-        match unlinkat(&self.own, name, AtFlags::empty()) {
+        let is_directory = kind_of(&found) == FileType::Directory;
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match unlinkat(&self.own, name, flags) {
             // Another rank was faster.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => {
-                if self.remove(name, AtFlags::empty()).is_err() {
+                if self.remove(name, flags).is_err() {
                     let why = format!("{name} of this run cannot be removed: {}", io::Error::from(error));
                     self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
                 }
@@ -198,14 +232,18 @@ impl Folder {
     pub(crate) fn remove(&self, name: &str, flags: AtFlags) -> Result<(), Errno> {
         match unlinkat(&self.own, name, flags) {
             Err(Errno::ACCESS | Errno::PERM) => {
-                // Where they cannot be restored, removing says so again.
-                let _ = fchmod(&self.own, FOLDER_MODE);
-                if let Some((above, _)) = name.rsplit_once('/') {
-                    let _ = chmodat(&self.own, above, FOLDER_MODE, AtFlags::empty());
-                }
+                self.restore(name);
                 unlinkat(&self.own, name, flags)
             }
             result => result,
+        }
+    }
+
+    /// Restores permissions above a name. Where they cannot be, what needs them says so again.
+    pub(crate) fn restore(&self, name: &str) {
+        let _ = fchmod(&self.own, FOLDER_MODE);
+        if let Some((above, _)) = name.rsplit_once('/') {
+            let _ = chmodat(&self.own, above, self.folder_mode, AtFlags::empty());
         }
     }
 
@@ -214,6 +252,11 @@ impl Folder {
     /// # Errors
     /// Why it remains, and whose that is.
     pub(crate) fn leave(&self) -> Result<(), Remains> {
+        for (name, inode) in std::mem::take(&mut *self.probes.lock().unwrap_or_else(PoisonError::into_inner))
+        {
+            // Where it stays it is named.
+            let _ = self.unlink_own(&name, inode);
+        }
         let path = self.path.display();
         match self.remove_own() {
             Ok(()) => Ok(()),
@@ -229,32 +272,14 @@ impl Folder {
 
     /// As [`Self::leave`], when everything of tests is removed: what is there is others', whatever its name is.
     pub(crate) fn leave_to_others(&self) -> Result<(), Remains> {
-        if let Some(name) = first_leaf(&self.own, "") {
+        if let Some(name) = remains::first_leaf(&self.own, "") {
             self.note_foreign(name);
         }
         self.leave()
     }
 
-    /// Whose entries keep the folder.
-    fn whose(&self) -> Remains {
-        let path = self.path.display();
-        if let Some(why) = self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            return Remains::Own(format!("the folder {path} remains: {why}"));
-        }
-        let noted = || self.foreign.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let others = |name: &str| {
-            Remains::Others(format!("the folder {path} remains: files of others are in it ({name})"))
-        };
-        if let Some(name) = first_of_others(&self.own, "").or_else(noted) {
-            return others(&name);
-        }
-        match names(&self.own).first() {
-            Some(own) => Remains::Own(format!("the folder {path} remains: {own} of this run is still in it")),
-            None => others("gone now"),
-        }
-    }
-
-    fn remove_own(&self) -> Result<(), Errno> {
+    /// Removes it where it is empty, wherever it was moved to; what is in its place meanwhile stays.
+    pub(crate) fn remove_own(&self) -> Result<(), Errno> {
         let own = fstat(&self.own)?;
         if own.st_nlink == 0 {
             return Ok(());
@@ -281,61 +306,38 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes it with the files of tests in it; what others put into it stays, and so does the folder then.
-    pub(crate) fn remove_all(&self) -> Result<(), Errno> {
-        let is_of_checks = self.name.starts_with(SEMANTICS_PREFIX);
-        remove_entries(&self.own, &|name| is_of_checks || is_name_of_test(name))?;
-        self.remove_own()
+    /// Removes it with what is known as made by a test in it; what others put into it stays, and so does the folder then.
+    /// How many things were removed is said, too.
+    pub(crate) fn remove_all(&self) -> (u64, Result<(), Errno>) {
+        let mut count = 0;
+        let removed = remove_entries(&self.own, &self.marks, &mut count);
+        (count, removed.and_then(|()| self.remove_own()))
     }
 }
 
-fn names(folder: &OwnedFd) -> Vec<String> {
-    let entries = Dir::read_from(folder).into_iter().flat_map(Iterator::flatten);
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name != "." && name != "..").collect()
-}
-
-/// The first entry that no test names so, in the folder or in directories of the test.
-fn first_of_others(folder: &OwnedFd, above: &str) -> Option<String> {
-    let all = names(folder);
-    if let Some(name) = all.iter().find(|name| !is_name_of_test(name)) {
-        return Some(format!("{above}{name}"));
-    }
-    all.iter().find_map(|name| {
-        let inner = openat(folder, name.as_str(), FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty()).ok()?;
-        first_of_others(&inner, &format!("{above}{name}/"))
-    })
-}
-
-/// The first entry that is no directory with entries of its own.
-fn first_leaf(folder: &OwnedFd, above: &str) -> Option<String> {
-    let name = names(folder).into_iter().next()?;
-    let path = format!("{above}{name}");
-    let inner = openat(folder, name.as_str(), FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty()).ok();
-    Some(inner.and_then(|inner| first_leaf(&inner, &format!("{path}/"))).unwrap_or(path))
-}
-
-/// Removes entries with such names. Never descends into what is another file system's or another user's, or a link.
-fn remove_entries(folder: &OwnedFd, is_ours: &dyn Fn(&str) -> bool) -> Result<(), Errno> {
+/// Removes what a test has made. Never descends into what is another file system's or another user's, or a link.
+fn remove_entries(folder: &OwnedFd, marks: &Marks, count: &mut u64) -> Result<(), Errno> {
     let own = fstat(folder)?;
     let mut first = Ok(());
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let Ok(text) = name.to_str() else { continue };
-        if text == "." || text == ".." || !is_ours(text) {
-            continue;
-        }
-        let removed = match openat(folder, name, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(inner) => {
-                let found = fstat(&inner)?;
-                if (found.st_dev, found.st_uid) != (own.st_dev, own.st_uid) {
-                    continue;
-                }
-                remove_entries(&inner, is_ours).and_then(|()| unlinkat(folder, name, AtFlags::REMOVEDIR))
+        let Some(text) = name.to_str().ok().filter(|name| is_name_of_test(name)) else { continue };
+        let inner = openat(folder, name, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty());
+        if let Ok(inner) = &inner {
+            let found = fstat(inner)?;
+            if (found.st_dev, found.st_uid) != (own.st_dev, own.st_uid) {
+                continue;
             }
-            // No folder, or one that cannot be read, which removing it reports.
-            Err(_) => unlinkat(folder, name, AtFlags::empty()),
+            first = first.and(remove_entries(inner, marks, count));
+        }
+        let removed = match look_up(folder, text) {
+            Ok(found) if marks.is_marked(&found) => {
+                let is_directory = kind_of(&found) == FileType::Directory;
+                let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                unlinkat(folder, name, flags).map(|()| *count += 1)
+            }
+            looked => looked.map(|_| ()),
         };
         match removed {
             // What cannot be removed keeps the folder.
@@ -346,74 +348,12 @@ fn remove_entries(folder: &OwnedFd, is_ours: &dyn Fn(&str) -> bool) -> Result<()
     first
 }
 
-/// `data.0.00000001` of streaming; `tree.0`, `level.3`, `file.1.17.renamed` of metadata.
+/// `probe.0` of each test; `data.0.00000001` of streaming; `tree.0`, `level.3`, `file.1.17.renamed` of metadata.
 fn is_name_of_test(name: &str) -> bool {
     let name = name.strip_suffix(".renamed").unwrap_or(name);
     let (kind, numbers) = name.split_once('.').unwrap_or((name, ""));
-    ["data", "tree", "level", "directory", "file"].contains(&kind)
+    ["data", "tree", "level", "directory", "file", PROBE].contains(&kind)
         && numbers.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
-}
-
-/// Removes folders of this user's runs that were killed together with their guard, on file systems of this host only: on
-/// others a run on another host may use them. The notice names those that remain without a known user.
-pub(crate) fn clear_left_over(directories: impl IntoIterator<Item = impl AsRef<Path>>) -> Option<Notice> {
-    let remaining = directories.into_iter().flat_map(|directory| remove_left_over(directory.as_ref()));
-    left_over_notice(&remaining.collect::<Vec<_>>())
-}
-
-fn remove_left_over(directory: &Path) -> Vec<PathBuf> {
-    let Ok(parent) = open(directory, FOLDER_FLAGS, Mode::empty()) else { return Vec::new() };
-    let Ok(entries) = Dir::read_from(&parent) else { return Vec::new() };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
-    let mut remaining = Vec::new();
-    for name in names.filter(|name| is_name_of_run(name)) {
-        let own = openat(&parent, name.as_str(), FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty());
-        let (Ok(own), Ok(above)) = (own, parent.try_clone()) else { continue };
-        if fstat(&own).map_or(true, |found| found.st_uid != rustix::process::geteuid().as_raw()) {
-            continue;
-        }
-        let folder = Folder::of(directory.join(&name), own, above, &name);
-        match (is_of_this_host(&folder.own), flock(&folder.own, FlockOperation::NonBlockingLockExclusive)) {
-            (_, Err(Errno::WOULDBLOCK)) => {}
-            (true, Ok(())) if folder.remove_all().is_ok() => {}
-            _ => remaining.push(folder.path),
-        }
-    }
-    remaining
-}
-
-fn left_over_notice(remaining: &[PathBuf]) -> Option<Notice> {
-    let first = remaining.first()?.display();
-    let others = match remaining.len() - 1 {
-        0 => String::new(),
-        count => format!(" (and {count} more)"),
-    };
-    let message = format!(
-        "{first}{others} is of a run that was killed, or goes on elsewhere: remove it when no such run is left"
-    );
-    Some(Notice { id: "folder-left-over".to_owned(), message })
-}
-
-pub(crate) fn is_name_of_run(name: &str) -> bool {
-    PREFIXES
-        .iter()
-        .filter_map(|prefix| name.strip_prefix(prefix))
-        .any(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
-}
-
-/// File systems that one kernel alone mounts, so that its locks are all there are (magic numbers of statfs(2)).
-fn is_of_this_host(folder: &OwnedFd) -> bool {
-    const LOCAL: [FsWord; 8] = [
-        0xef53,      // ext2, ext3, ext4
-        0x5846_5342, // xfs
-        0x9123_683e, // btrfs
-        0x0102_1994, // tmpfs
-        0x794c_7630, // overlay
-        0xf2f5_2010, // f2fs
-        0x2fc1_2fc1, // zfs
-        0x8584_58f6, // ramfs
-    ];
-    rustix::fs::fstatfs(folder).is_ok_and(|found| LOCAL.contains(&found.f_type))
 }
 
 #[cfg(test)]
@@ -421,34 +361,6 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
-
-    #[test]
-    fn what_no_process_uses_is_removed_by_the_next_start_and_nothing_else() {
-        let directory = tempfile::tempdir().unwrap();
-        let name = |prefix: &str, digit: char| format!("{prefix}{}", digit.to_string().repeat(16));
-        for prefix in PREFIXES {
-            let left = Folder::create(directory.path(), &name(prefix, 'a')).unwrap();
-            let file = if prefix == SEMANTICS_PREFIX { "anything-2" } else { "data.0.00000001" };
-            drop(left.open(file, OFlags::WRONLY | OFlags::CREATE).unwrap());
-        }
-        let used = Folder::create(directory.path(), &name(STREAM_PREFIX, 'b')).unwrap();
-        let others = ["clearstream-kept-0123456789abcdef", "clearstream-stream-mine", "data"];
-        for other in others {
-            fs::create_dir(directory.path().join(other)).unwrap();
-        }
-        let with_file = directory.path().join(name(METADATA_PREFIX, 'c'));
-        fs::create_dir(&with_file).unwrap();
-        fs::write(with_file.join("thesis.tex"), "x").unwrap();
-        std::os::unix::fs::symlink(&with_file, directory.path().join(name(METADATA_PREFIX, 'd'))).unwrap();
-        let remaining = remove_left_over(directory.path());
-        assert_eq!(remaining, std::slice::from_ref(&with_file));
-        assert!(left_over_notice(&remaining).unwrap().message.contains(&name(METADATA_PREFIX, 'c')));
-        let mut left: Vec<_> =
-            fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left.len(), others.len() + 3, "{left:?}");
-        used.leave().unwrap();
-    }
 
     #[test]
     fn a_folder_that_was_moved_is_missed_and_still_cleaned() {
