@@ -185,12 +185,12 @@ impl Made {
         self.names.insert(name);
     }
 
-    /// Names to which processes of another agent moved things, of which its journal may not have the inodes; clients whose
-    /// inode numbers are their own (`is_remote`) show them by others.
+    /// Names to which processes of another agent moved things, of which its journal may not have the inodes. Clients whose
+    /// inode numbers are their own (`is_remote`) may have another one for each name (sshfs).
     pub(crate) fn and_moved(mut self, names: &[Vec<u8>], is_remote: bool) -> Self {
         self.names.extend(names.iter().cloned());
         if is_remote {
-            self.elsewhere.extend(names.iter().cloned());
+            self.elsewhere.extend(names.iter().chain(&self.moved).cloned());
         }
         self
     }
@@ -214,8 +214,9 @@ impl Made {
     /// Something that was made could not be removed.
     pub(crate) fn remove(&self, folder: &OwnedFd) -> Result<(), Errno> {
         let mut first = Ok(());
-        for entry in Dir::read_from(folder)? {
-            let entry = entry?;
+        // All names first: a directory that is read while entries are removed may leave some out (readdir(3), MooseFS).
+        let entries: Vec<_> = Dir::read_from(folder)?.collect::<Result<_, _>>()?;
+        for entry in &entries {
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;

@@ -213,9 +213,8 @@ impl Folder {
         self.check_own(from)?;
         self.check_own(to)?;
         self.records.journal.moves(&leaf(to)?);
-        if flags.contains(RenameFlags::EXCHANGE) {
-            self.records.journal.moves(&leaf(from)?);
-        }
+        // What has two names may keep both (rename(2)), and what is exchanged has the other's.
+        self.records.journal.moves(&leaf(from)?);
         let at = &self.place.own;
         match flags.is_empty() {
             true => rustix::fs::renameat(at, from, at, to),
