@@ -349,14 +349,20 @@ fn group_of_directory(_: &Hands, folder: &Folder, other: &mut Other) -> Result<S
 }
 
 /// A program of the other user, with set-user-ID and set-group-ID.
-fn program(folder: &Folder, user: u32, group: u32, mode: u32) -> Result<()> {
+/// A file with this owner and these bits; what is found where the mount does not keep them: then nothing can clear them.
+fn program(folder: &Folder, user: u32, group: u32, asked: u32) -> Result<Option<SemanticsFound>> {
     folder.store("program", b"content").at("write")?;
     chown(folder, "program", Some(user), Some(group))?;
-    chmod(folder, "program", mode)
+    chmod(folder, "program", asked)?;
+    let kept = mode(folder, "program")?;
+    let why = || SemanticsFound::new(Inconclusive).with(format!("chmod to {asked:04o} leaves {kept:04o}"));
+    Ok((kept != asked).then(why))
 }
 
 fn cleared_by_chown(_: &Hands, folder: &Folder, other: &mut Other) -> Result<SemanticsFound> {
-    program(folder, OTHER, OTHER, 0o6755)?;
+    if let Some(unknown) = program(folder, OTHER, OTHER, 0o6755)? {
+        return Ok(unknown);
+    }
     let change = Operation::SetOwner { name: "program".to_owned(), user: None, group: Some(OTHER) };
     other.act(change).at("chown by the owner to its group")?;
     let mode = mode(folder, "program")?;
@@ -364,7 +370,9 @@ fn cleared_by_chown(_: &Hands, folder: &Folder, other: &mut Other) -> Result<Sem
 }
 
 fn cleared_by_chmod(_: &Hands, folder: &Folder, other: &mut Other) -> Result<SemanticsFound> {
-    program(folder, OTHER, GROUP, 0o755)?;
+    if let Some(unknown) = program(folder, OTHER, GROUP, 0o755)? {
+        return Ok(unknown);
+    }
     let change = Operation::SetMode { name: "program".to_owned(), mode: 0o2755 };
     other.act(change).at("chmod by the owner")?;
     let mode = mode(folder, "program")?;
@@ -372,7 +380,9 @@ fn cleared_by_chmod(_: &Hands, folder: &Folder, other: &mut Other) -> Result<Sem
 }
 
 fn cleared_by_write(_: &Hands, folder: &Folder, other: &mut Other) -> Result<SemanticsFound> {
-    program(folder, 0, 0, 0o6777)?;
+    if let Some(unknown) = program(folder, 0, 0, 0o6777)? {
+        return Ok(unknown);
+    }
     let opened = other.act(Operation::OpenExisting { name: "program".to_owned(), writing: true });
     let file = u32::try_from(opened.at("open by another user")?.number).unwrap_or(0);
     other.act(Operation::Write { file, offset: 0, bytes: b"other".to_vec() }).at("pwrite")?;

@@ -58,10 +58,11 @@ fn seek_hole(folder: &Folder) -> Result<SemanticsFound> {
         let hole = seek(&file, SeekFrom::Hole(0)).at("lseek(SEEK_HOLE)")?;
         let text = format!("hole of {HOLE} bytes: data at {data}, hole at {hole}");
         let end = HOLE + 4096;
-        if data > HOLE || !(hole == 0 || hole == end) {
+        // What is before the data may be called data in part: any place before it is in the hole, none within it.
+        if data > HOLE || (HOLE..end).contains(&hole) || hole > end {
             return found(No, text);
         }
-        if data == 0 || hole == end {
+        if hole == end {
             return Ok(left_open(false, text));
         }
         let inside = seek(&file, SeekFrom::Data(HOLE + 1)).at("lseek(SEEK_DATA)")?;
