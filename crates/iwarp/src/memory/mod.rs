@@ -13,7 +13,7 @@
 //!   find it only while it is lent ([`Loan`]), and a loan ends only when no
 //!   [`Span`] of it is left.
 //! - Foreign memory is registered by [`raw`], which is unsafe and documents the
-//!   caller's obligations; or by [`raw::untrusted`], whose owner may take it
+//!   caller's obligations; or by [`raw::register_untrusted`], whose owner may take it
 //!   away: no load or store reaches it, only the kernel (`reach`).
 //!
 //! The kernel accesses registered memory in two socket calls ([`send`] and

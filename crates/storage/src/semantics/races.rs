@@ -20,6 +20,8 @@ use super::{
 pub(super) const RECORD_BYTES: usize = 64;
 /// Bytes of a file that is replaced: all the same.
 const FILE_BYTES: usize = 4096;
+/// Second names of one file: fewer than any file system has (_POSIX_LINK_MAX; GlusterFS over ext4 has 46).
+const LINKS_OF_ONE: u32 = 7;
 /// Between the records of a writer.
 const RECORD_INTERVAL: Duration = Duration::from_millis(1);
 /// Between the names that processes race for.
@@ -87,8 +89,9 @@ pub(super) fn claim(
 ) -> Result<Acted, Errno> {
     let mut acted = Acted::default();
     let own = format!("{prefix}-own-{}", random::<u32>());
+    let own = |number: u32| format!("{own}-{}", number / LINKS_OF_ONE);
     if by == Claim::Link {
-        folder.store(&own, b"")?;
+        (0..count).step_by(LINKS_OF_ONE as usize).try_for_each(|number| folder.store(&own(number), b""))?;
     }
     let start = wait_for_start(start_at_ns);
     for number in 0..count {
@@ -96,7 +99,7 @@ pub(super) fn claim(
         let name = format!("{prefix}-{number}");
         let claimed = match by {
             Claim::Open => folder.open(&name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).map(drop),
-            Claim::Link => folder.link(&own, &name),
+            Claim::Link => folder.link(&own(number), &name),
             Claim::Folder => folder.make_folder(name.as_str(), Mode::from_raw_mode(0o700)),
         };
         match claimed {
