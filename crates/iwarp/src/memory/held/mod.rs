@@ -209,9 +209,9 @@ impl Rings {
     fn any(&self) -> MutexGuard<'_, Ring> {
         for ring in &self.rings {
             match ring.try_lock() {
-                Ok(free) => return free,
+                Ok(free) if !free.is_broken => return free,
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {}
+                Ok(_) | Err(TryLockError::WouldBlock) => {}
             }
         }
         lock(&self.rings[0])

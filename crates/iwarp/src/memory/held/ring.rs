@@ -54,7 +54,7 @@ pub(super) struct Ring {
     pipe: (OwnedFd, OwnedFd),
     /// The kernel did not take requests that were written into the ring: it is not used again, for it could carry them
     /// out later.
-    is_broken: bool,
+    pub(super) is_broken: bool,
 }
 
 impl Ring {
@@ -71,7 +71,7 @@ impl Ring {
     /// What the requests refer to is there until this returns.
     unsafe fn run(&mut self, requests: &[squeue::Entry]) -> io::Result<SmallVec<[i32; 4]>> {
         if self.is_broken {
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return Err(broken());
         }
         let mut results: SmallVec<[i32; 4]> = SmallVec::from_elem(-libc::ECANCELED, requests.len());
         {
@@ -80,7 +80,7 @@ impl Ring {
                 // SAFETY: upheld by the caller.
                 if unsafe { queue.push(&request.clone().user_data(index as u64)) }.is_err() {
                     self.is_broken = true;
-                    return Err(io::ErrorKind::BrokenPipe.into());
+                    return Err(broken());
                 }
             }
         }
@@ -193,7 +193,8 @@ impl Ring {
         // SAFETY: plain bytes are borrowed; held memory is there as long as its slot, which the caller's guard keeps.
         let results = unsafe { self.run(&requests) };
         if corks {
-            rustix::net::sockopt::set_tcp_cork(socket, false)?;
+            // What was sent is counted, whatever becomes of the socket.
+            let _ = rustix::net::sockopt::set_tcp_cork(socket, false);
         }
         let mut sent = 0;
         for (index, (result, piece)) in results?.into_iter().zip(pieces).enumerate() {
@@ -271,13 +272,13 @@ impl Ring {
             ];
             // SAFETY: as in `place`; `into` is exclusive, and of that length.
             let results = unsafe { self.run(&requests)? };
-            let bytes = |result: i32| {
-                usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(result.saturating_neg()))
-            };
-            let (written, read) = (bytes(results[0])?, bytes(results[1])?);
-            if read != written || read == 0 {
-                // What is left in the pipe would come next.
+            let bytes = |result: i32| usize::try_from(result).unwrap_or(0);
+            let (written, read) = (bytes(results[0]), bytes(results[1]));
+            if read != written {
+                // What is left in the pipe would be the next one's.
                 self.is_broken = true;
+            }
+            if read != written || read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             into = &mut into[read..];
@@ -285,6 +286,11 @@ impl Ring {
         }
         Ok(())
     }
+}
+
+/// Ends the connection: nothing of it is about its socket.
+fn broken() -> io::Error {
+    io::Error::other("the kernel took no requests of held memory")
 }
 
 impl Part {
