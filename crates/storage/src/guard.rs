@@ -70,7 +70,7 @@ impl Place {
         let is_done = removed.is_ok() || self.quiet == QUIET;
         if is_done && self.journal.is_some() {
             // Else the next start needs it.
-            Journal::forget(&self.folder.name, self.is_whole);
+            Journal::forget(&self.folder.name, self.is_whole, self.journal.as_ref());
         }
         is_done
     }

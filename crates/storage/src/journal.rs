@@ -18,7 +18,7 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, Dir, FileType, MemfdFlags, Mode, OFlags, Statx, chmodat, fcntl_getfl, fcntl_setfl, fstat,
-        memfd_create, open, openat, unlink, unlinkat,
+        lstat, memfd_create, open, openat, unlink, unlinkat,
     },
     io::Errno,
     process::geteuid,
@@ -81,10 +81,20 @@ impl Journal {
         Ok(all)
     }
 
-    /// Removes the file.
-    pub(crate) fn forget(folder: &str, is_creator: bool) {
-        // Where it has no name there is nothing to remove.
-        let _ = unlink(path(folder, is_creator));
+    /// Removes the file, where the name is still its own; without it, one of this user's.
+    pub(crate) fn forget(folder: &str, is_creator: bool, journal: Option<&Self>) {
+        let path = path(folder, is_creator);
+        let Ok(found) = lstat(&path) else { return };
+        let is_own = match journal {
+            // Where it has no name, that may be anybody's.
+            Some(own) => {
+                fstat(&own.0).is_ok_and(|own| (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
+            }
+            None => found.st_uid == geteuid().as_raw(),
+        };
+        if is_own {
+            let _ = unlink(path);
+        }
     }
 
     /// That of another process.
@@ -274,6 +284,19 @@ mod tests {
         journal.begin(name);
         make();
         journal.made(name, Inode::of(&look_up(folder, path.file_name().unwrap()).unwrap()));
+    }
+
+    #[test]
+    fn a_journal_of_others_under_its_name_stays() {
+        let name = format!(".test-{:016x}", rand::random::<u64>());
+        fs::write(path(&name, true), "of others").unwrap();
+        let unnamed = Journal::create(&name, true).unwrap();
+        Journal::forget(&name, true, Some(&unnamed));
+        assert_eq!(fs::read_to_string(path(&name, true)).unwrap(), "of others");
+        fs::remove_file(path(&name, true)).unwrap();
+        let named = Journal::create(&name, true).unwrap();
+        Journal::forget(&name, true, Some(&named));
+        assert!(!path(&name, true).exists());
     }
 
     /// What others may put at each place: it is there afterwards, and nothing else.

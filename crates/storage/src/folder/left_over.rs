@@ -57,7 +57,7 @@ fn remove(folder: &Folder) -> Result<(), Errno> {
     let made = Journal::left_over(&folder.name)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     made.remove(&folder.own)?;
-    [true, false].into_iter().for_each(|is_creator| Journal::forget(&folder.name, is_creator));
+    [true, false].into_iter().for_each(|is_creator| Journal::forget(&folder.name, is_creator, None));
     folder.remove_own()
 }
 

@@ -322,7 +322,7 @@ impl Place {
         }
         self.is_left = !matches!(result, Err(Remains::Own(_)));
         if self.is_left {
-            Journal::forget(&self.folder.name, self.is_creator);
+            Journal::forget(&self.folder.name, self.is_creator, Some(&self.journal));
         }
         result
     }
