@@ -331,9 +331,9 @@ fn root_a_study_explores_beside_bulk_flows() {
         assert!(metric("goodput").unwrap() > 0.0, "{trial}");
         assert!(metric("explorations").unwrap() >= 1.0, "{trial}");
         assert!(metric("application-rate").unwrap() > 0.0, "{trial}");
-        // The sender's interface carried more than the flows did: at least the messages of one exploration.
+        // The sender's interface carried what the flows sent, but for what their sockets hold at most at the end.
         let samples = fs::read_to_string(record.join(trial["samples"].as_str().unwrap())).unwrap();
-        let (mut flows, mut interface) = (0, 0);
+        let (mut flows, mut interface, mut held) = (0, 0, 0);
         for line in samples.lines() {
             let client = &serde_json::from_str::<Value>(line).unwrap()["client"];
             let sum = |list: &Value, key: &str| -> u64 {
@@ -341,8 +341,11 @@ fn root_a_study_explores_beside_bulk_flows() {
             };
             flows += sum(&client["flows"], "sent_bytes");
             interface += sum(&client["interfaces"], "send_bytes");
+            let sockets = client["flows"].as_array().unwrap().iter();
+            held = sockets.map(|flow| flow["memory"]["send_limit_bytes"].as_u64().unwrap()).sum();
         }
-        assert!(interface > flows, "{interface} of the interface, {flows} of the flows");
+        assert!(interface + held > flows, "{interface} of the interface, {flows} of the flows, {held} held");
+        assert!(interface < flows + flows / 4, "{interface} of the interface, {flows} of the flows");
         assert!(page.contains("id=\"figure-beside-live\""), "figure 7");
         assert!(page.contains("the application beside the flows explored"), "and what it shows");
     }
