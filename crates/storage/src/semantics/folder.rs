@@ -15,8 +15,8 @@ use std::{
 use clearstream_sys::file::link_unnamed;
 use rustix::{
     fs::{
-        AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Statx, fchmod, linkat, mkdirat, mknodat, openat,
-        renameat_with, symlinkat, unlinkat,
+        AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Statx, StatxFlags, fchmod, linkat, mkdirat,
+        mknodat, openat, renameat_with, statat, statx, symlinkat, unlinkat,
     },
     io::Errno,
     path::Arg,
@@ -31,6 +31,9 @@ use crate::{
 
 const RETRIES: u32 = 20;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A look at a name that goes no further than the path to it (statx(2)).
+const WALK: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::STATX_DONT_SYNC);
 
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 /// Something of others has a name of the checks: no file system fails with it (errno(3)).
@@ -71,9 +74,17 @@ impl Folder {
         Ok(Self { place: place.map_err(|error| raw(&error))?, records })
     }
 
-    /// Descriptor of the folder.
+    /// Descriptor of the folder, after a walk to it by its name: what a client knows of a folder, and for how long, is
+    /// determined by the walks that paths take through it (path_resolution(7)). A call by the descriptor alone takes none.
     pub(super) fn descriptor(&self) -> &OwnedFd {
+        // Nothing but the walk: attributes are not asked for.
+        let _ = statx(&self.place.parent, &self.place.name, WALK, StatxFlags::empty());
         &self.place.own
+    }
+
+    /// Its attributes by its name, as programs look at folders.
+    pub(super) fn look(&self) -> Result<Stat, Errno> {
+        statat(&self.place.parent, &self.place.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// Opens a file.
@@ -89,7 +100,7 @@ impl Folder {
     /// As [`Self::open_with`], by any name, or a path below the folder.
     pub(super) fn open_any(&self, name: impl Arg + Copy, flags: OFlags, mode: Mode) -> Result<File, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let open = |flags| Ok(File::from(openat(&self.place.own, name, flags, mode)?));
+        let open = |flags| Ok(File::from(openat(self.descriptor(), name, flags, mode)?));
         if flags.contains(OFlags::CREATE) {
             // Whoever makes it knows so.
             let created = self.make(name, || open(flags | OFlags::EXCL), |file| look_at(file));
@@ -114,7 +125,7 @@ impl Folder {
 
     /// Opens a folder in it.
     pub(super) fn inner(&self, name: &str) -> Result<Self, Errno> {
-        let own = openat(&self.place.own, checked(name)?, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
+        let own = openat(self.descriptor(), checked(name)?, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
         let above = openat(&self.place.own, ".", FOLDER_FLAGS, Mode::empty())?;
         let place = folder::Folder::of_descriptors(above, own, name);
         Ok(Self { place, records: Rc::clone(&self.records) })
@@ -164,32 +175,34 @@ impl Folder {
 
     /// Makes a folder by a name, or a path below this one.
     pub(super) fn make_folder(&self, name: impl Arg + Copy, mode: Mode) -> Result<(), Errno> {
-        let at = &self.place.own;
+        let at = self.descriptor();
         self.make(name, || mkdirat(at, name, mode), |()| look_up(at, name))
     }
 
     /// Makes a symbolic link.
     pub(super) fn symlink(&self, target: &str, name: &str) -> Result<(), Errno> {
-        let at = &self.place.own;
+        let at = self.descriptor();
         self.make(name, || symlinkat(target, at, name), |()| look_up(at, name))
     }
 
     /// Makes a special file.
     pub(super) fn node(&self, name: &str, kind: FileType, mode: Mode, device: u64) -> Result<(), Errno> {
-        let at = &self.place.own;
+        let at = self.descriptor();
         self.make(name, || mknodat(at, name, kind, mode, device), |()| look_up(at, name))
     }
 
     /// Gives a file that has none a name.
     pub(super) fn link_unnamed(&self, file: &File, name: &str) -> io::Result<()> {
-        let linked = || link_unnamed(file.as_fd(), self.place.own.as_fd(), name).map_err(|error| raw(&error));
+        let linked =
+            || link_unnamed(file.as_fd(), self.descriptor().as_fd(), name).map_err(|error| raw(&error));
         Ok(self.make(name, linked, |()| look_at(file))?)
     }
 
     /// Makes a second name.
     pub(super) fn link(&self, from: &str, to: &str) -> Result<(), Errno> {
         self.records.journal.moves(&leaf(to)?);
-        linkat(&self.place.own, from, &self.place.own, to, AtFlags::empty())
+        let at = self.descriptor();
+        linkat(at, from, at, to, AtFlags::empty())
     }
 
     /// Removes a file.
@@ -200,7 +213,7 @@ impl Folder {
     /// Removes a file or, by the flags, a folder, by any name or path below this one.
     pub(super) fn remove_any(&self, name: impl Arg + Copy, flags: AtFlags) -> Result<(), Errno> {
         self.check_own(name)?;
-        unlinkat(&self.place.own, name, flags)
+        unlinkat(self.descriptor(), name, flags)
     }
 
     /// Renames a file.
@@ -215,7 +228,7 @@ impl Folder {
         self.records.journal.moves(&leaf(to)?);
         // What has two names may keep both (rename(2)), and what is exchanged has the other's.
         self.records.journal.moves(&leaf(from)?);
-        let at = &self.place.own;
+        let at = self.descriptor();
         match flags.is_empty() {
             true => rustix::fs::renameat(at, from, at, to),
             false => renameat_with(at, from, at, to, flags),
@@ -227,7 +240,7 @@ impl Folder {
         if !self.records.is_known {
             return Ok(());
         }
-        match look_up(&self.place.own, name) {
+        match look_up(self.descriptor(), name) {
             Ok(found) if !self.records.has(&leaf(name)?, &found) => Err(OF_OTHERS),
             // What cannot be looked up says so by the call.
             _ => Ok(()),
@@ -237,12 +250,8 @@ impl Folder {
     /// Names that begin with this one.
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<String>, Errno> {
         // A description of its own: its position is at the beginning.
-        let folder = openat(
-            &self.place.own,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat(self.descriptor(), ".", flags, Mode::empty())?;
         let mut names = Vec::new();
         for entry in Dir::new(folder)? {
             let name = entry?.file_name().to_string_lossy().into_owned();

@@ -218,10 +218,11 @@ struct Times {
 }
 
 impl Times {
+    /// By paths, as programs look.
     fn of(folder: &Folder, subject: Subject) -> Result<Self> {
         let nanoseconds = |seconds: i64, part: i64| i128::from(seconds) * 1_000_000_000 + i128::from(part);
         let found = match subject {
-            Names => rustix::fs::fstat(folder.descriptor()).at("fstat")?,
+            Names => folder.look().at("stat")?,
             // Its name after the call.
             File if super::exists(folder, "file") => stat(folder, "file")?,
             File => stat(folder, "file-2")?,
@@ -273,29 +274,33 @@ fn all(folder: &Folder, wait: Duration) -> Result<Dated> {
     let has_seconds = prepared.iter().all(|(_, _, before)| before.change % 1_000_000_000 == 0);
     thread::sleep(if has_seconds { SECOND_STEP } else { STEP });
     let mut pending = Vec::new();
+    let mut keep = |made: Made, is_first, is_last| {
+        let check = made.act.check;
+        match judged(&made, is_first, is_last, wait) {
+            Ok(None) => return Some(made),
+            Ok(Some(verdict)) => found.push((check, Ok(verdict))),
+            Err(fault) => found.push((check, Err(fault))),
+        }
+        None
+    };
+    let mut failed = Dated::new();
     for (act, folder, before) in prepared {
         match (act.call)(&folder) {
-            Ok(()) => pending.push(Made { act, folder, before, made_at: Instant::now() }),
-            Err(fault) => found.push((act.check, Err(fault))),
-        }
-    }
-    let (begun, mut is_first) = (Instant::now(), true);
-    loop {
-        let (mut left, is_last) = (Vec::new(), begun.elapsed() >= wait);
-        for made in pending {
-            let check = made.act.check;
-            match judged(&made, is_first, is_last, wait) {
-                Ok(None) => left.push(made),
-                Ok(Some(verdict)) => found.push((check, Ok(verdict))),
-                Err(fault) => found.push((check, Err(fault))),
+            // The first look is before anything else happens in the file system.
+            Ok(()) => {
+                pending.extend(keep(Made { act, folder, before, made_at: Instant::now() }, true, false))
             }
+            Err(fault) => failed.push((act.check, Err(fault))),
         }
-        if left.is_empty() {
-            return Ok(found);
-        }
-        (pending, is_first) = (left, false);
-        thread::sleep(POLL_INTERVAL);
     }
+    let begun = Instant::now();
+    while !pending.is_empty() {
+        thread::sleep(POLL_INTERVAL);
+        let is_last = begun.elapsed() >= wait;
+        pending = pending.into_iter().filter_map(|made| keep(made, false, is_last)).collect();
+    }
+    found.append(&mut failed);
+    Ok(found)
 }
 
 /// A process that takes the place of another one begins anew.

@@ -10,7 +10,7 @@ use rustix::{
 
 use super::{Check, Result, create, exists, found, none_wrong, right, stat};
 use crate::semantics::{
-    checks::{Run, check},
+    checks::{Run, check, left_open, with_errno},
     faults::At as _,
     folder::Folder,
 };
@@ -27,6 +27,13 @@ const fn directories(
 pub(super) const CHECKS: &[Check] = &[
     directories("directory", "renamed directory", "POSIX.1-2017 rename()", renamed),
     directories("directory-open", "directory by descriptor", "POSIX.1-2017 openat(), rmdir()", by_descriptor),
+    directories("directory-links", "links of a directory", "not in POSIX: find -noleaf (find(1))", counted),
+    directories(
+        "directory-unlinked",
+        "a removed open file leaves it",
+        "POSIX.1-2017 unlink(), rmdir()",
+        unlinked,
+    ),
     directories("readdir-remove", "readdir during removal", "POSIX.1-2017 readdir()", removal),
     directories("readdir-create", "readdir during creation", "POSIX.1-2017 readdir()", creation),
     directories("seekdir", "seekdir, rewinddir", "POSIX.1-2017 seekdir(), rewinddir()", seek),
@@ -59,6 +66,43 @@ fn by_descriptor(folder: &Folder) -> Result<SemanticsFound> {
         Err(Errno::NOENT) => right(true, ""),
         Err(errno) => Err(errno).at("open(O_CREAT) in a removed directory"),
         Ok(_) => found(No, "a file can be made in a removed directory"),
+    }
+}
+
+/// Its own two, and one of each directory in it; programs that count on it do not look for the others.
+fn counted(folder: &Folder) -> Result<SemanticsFound> {
+    let inner = folder.create_inner("directory-links", MODE).at("mkdir")?;
+    for name in ["below", "below-2"] {
+        inner.make_folder(name, MODE).at("mkdir")?;
+    }
+    let links = inner.look().at("stat")?.st_nlink;
+    Ok(left_open(links == 4, if links == 4 { String::new() } else { format!("{links} instead of 4") }))
+}
+
+/// The name of a file goes away when it is removed, whoever has it open: then the directory is empty. Clients that only
+/// rename such a file (".nfs...", ".fuse_hidden...") cannot remove its directory, as rm(1) does with trees.
+fn unlinked(folder: &Folder) -> Result<SemanticsFound> {
+    let name = "directory-unlinked";
+    let inner = folder.create_inner(name, MODE).at("mkdir")?;
+    let open = create(&inner, "file")?;
+    inner.remove("file").at("unlink")?;
+    let mut left = Vec::new();
+    for entry in Dir::read_from(inner.descriptor()).at("opendir")? {
+        let entry = entry.at("readdir")?.file_name().to_string_lossy().into_owned();
+        if entry != "." && entry != ".." {
+            left.push(entry);
+        }
+    }
+    let removed = folder.remove_any(name, AtFlags::REMOVEDIR);
+    drop(open);
+    match (removed, left.first()) {
+        (Ok(()), None) => right(true, ""),
+        (Ok(()), Some(left)) => found(No, format!("readdir still reads {left}, as long as the file is open")),
+        (Err(errno), left) => {
+            let holds = left.map_or("it".to_owned(), |left| format!("it with {left}"));
+            let text = format!("rmdir refuses {holds}, as long as the file is open");
+            Ok(with_errno(SemanticsFound::new(No).with(text), errno))
+        }
     }
 }
 

@@ -1,21 +1,26 @@
 //! Hard links, symbolic links, special files, and renaming of one name onto another.
 
-use std::{os::unix::fs::MetadataExt as _, time::Duration};
+use std::{
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    time::Duration,
+};
 
 use clearstream_schema::semantics::{
     SemanticsArea, SemanticsFound,
     SemanticsVerdict::{Inconclusive, No, NotSupported, Yes},
 };
 use rustix::{
-    fs::{FileType, Mode, RenameFlags, makedev, readlinkat},
+    fs::{
+        AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, makedev, readlinkat, utimensat,
+    },
     io::Errno,
 };
 
-use super::{Check, Result, create, exists, found, right, stat, within};
+use super::{Check, Result, create, exists, found, none_wrong, right, stat, within};
 use crate::semantics::{
     checks::{Run, check, left_open, with_errno},
     faults::{At as _, Fault},
-    folder::Folder,
+    folder::{Folder, raw},
     operations::Hands,
 };
 
@@ -37,6 +42,13 @@ pub(super) const CHECKS: &[Check] = &[
         "POSIX.1-2017 unlink()",
         Run::Own(link_count),
     ),
+    check(
+        SemanticsArea::Features,
+        "hard-link-replaced",
+        "link count after rename",
+        "POSIX.1-2017 rename()",
+        Run::Own(replaced_link),
+    ),
     links("symbolic-link", "symbolic links", "POSIX.1-2017 symlink()", symbolic_link),
     links(
         "symbolic-link-length",
@@ -44,8 +56,16 @@ pub(super) const CHECKS: &[Check] = &[
         "POSIX.1-2017 SYMLINK_MAX: 255 at least",
         link_length,
     ),
+    links("symbolic-link-times", "times of a symbolic link", "POSIX.1-2017 utimensat()", link_times),
     links("rename-links", "rename of two links", "POSIX.1-2017 rename(): does nothing", rename_links),
     links("rename-inode", "rename keeps the inode", "POSIX.1-2017 rename()", rename_inode),
+    check(
+        SemanticsArea::Features,
+        "rename-open",
+        "replaced file stays open",
+        "POSIX.1-2017 rename(): as unlink()",
+        Run::Own(replaced_open),
+    ),
     links("rename-noreplace", "RENAME_NOREPLACE", "rename(2)", no_replace),
     links("rename-exchange", "RENAME_EXCHANGE", "rename(2)", exchange),
     links("fifo", "named pipes", "POSIX.1-2017 mkfifo()", fifo),
@@ -104,6 +124,53 @@ fn link_count(hands: &mut Hands, wait: Duration) -> Result<SemanticsFound> {
     Ok(worst)
 }
 
+/// A rename over one of the names of a file takes that name away from it.
+fn replaced_link(hands: &mut Hands, wait: Duration) -> Result<SemanticsFound> {
+    let folder = hands.folder().at("open of the folder")?;
+    let names = ["hard-link-replaced", "hard-link-replaced-2", "hard-link-replaced-3"];
+    let file = create(folder, names[0])?;
+    link(folder, names[0], names[1])?;
+    let counted = within(wait, || {
+        let links = file.metadata().at("fstat")?.nlink();
+        Ok((links != 2).then(|| format!("link count {links} of two names")))
+    })?;
+    if counted.verdict == No {
+        return Ok(SemanticsFound { verdict: Inconclusive, ..counted });
+    }
+    drop(create(folder, names[2])?);
+    folder.rename(names[2], names[1]).at("rename")?;
+    within(wait, || {
+        let (open, named) = (file.metadata().at("fstat")?.nlink(), stat(folder, names[0])?.st_nlink);
+        Ok((open != 1 || named != 1)
+            .then(|| format!("link count {open} by fstat, {named} by stat, instead of 1")))
+    })
+}
+
+/// Editors and package managers replace files that programs have open.
+fn replaced_open(hands: &mut Hands, wait: Duration) -> Result<SemanticsFound> {
+    let folder = hands.folder().at("open of the folder")?;
+    folder.store("rename-open", b"old").at("write")?;
+    let old = folder.open("rename-open", OFlags::RDONLY).at("open")?;
+    folder.store("rename-open-2", b"new").at("write")?;
+    folder.rename("rename-open-2", "rename-open").at("rename")?;
+    let mut bytes = [0; 3];
+    match old.read_exact_at(&mut bytes, 0) {
+        Err(error) => {
+            let text = "the replaced file can no longer be read";
+            return Ok(with_errno(SemanticsFound::new(No).with(text), raw(&error)));
+        }
+        Ok(()) if &bytes != b"old" => return found(No, "the open file reads as the new one"),
+        Ok(()) => {}
+    }
+    if folder.read("rename-open", 10).at("read")? != b"new" {
+        return found(No, "the name reads as the replaced file");
+    }
+    within(wait, || {
+        let links = old.metadata().at("fstat")?.nlink();
+        Ok((links != 0).then(|| format!("readable, but the link count is {links} instead of 0")))
+    })
+}
+
 fn symbolic_link(folder: &Folder) -> Result<SemanticsFound> {
     // Nothing has that name, and none of the letters is changed.
     let target = "../target of a link/\u{e4}";
@@ -118,6 +185,28 @@ fn symbolic_link(folder: &Folder) -> Result<SemanticsFound> {
     }
     let (size, length) = (stat.st_size, target.len() as i64);
     right(size == length, format!("size {size} instead of {length}, the length of the target"))
+}
+
+/// Of the link, not of what it leads to: archives restore both.
+fn link_times(folder: &Folder) -> Result<SemanticsFound> {
+    const TIMES: [i64; 2] = [1_000_000_000, 1_100_000_000];
+    let names = ["symbolic-link-target", "symbolic-link-times"];
+    drop(create(folder, names[0])?);
+    folder.symlink(names[0], names[1]).at("symlink")?;
+    for (name, seconds) in names.into_iter().zip(TIMES) {
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        let set = utimensat(folder.descriptor(), name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        set.at("utimensat(AT_SYMLINK_NOFOLLOW)")?;
+    }
+    let mut wrong = Vec::new();
+    for ((name, what), seconds) in names.into_iter().zip(["target", "link"]).zip(TIMES) {
+        let kept = stat(folder, name)?.st_mtime;
+        if kept != seconds {
+            wrong.push(format!("mtime of the {what} is {kept} instead of {seconds}"));
+        }
+    }
+    none_wrong(&wrong)
 }
 
 /// The longest target of a path, PATH_MAX with its end; file systems may have a shorter limit.

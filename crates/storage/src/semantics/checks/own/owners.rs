@@ -47,6 +47,7 @@ macro_rules! owners {
 pub(super) const CHECKS: &[Check] = &[
     owners!("owner-new", "owner of new files", "POSIX.1-2017 open(): effective IDs", of_new_files),
     owners!("chown", "chown by root", "POSIX.1-2017 chown()", kept),
+    owners!("chown-link", "lchown of a symbolic link", "POSIX.1-2017 lchown()", of_link),
     owners!(
         "chown-others",
         "chown, chmod by others",
@@ -201,6 +202,23 @@ fn kept(_: &Hands, folder: &Folder, _: &mut Other) -> Result<SemanticsFound> {
         let found = owner(folder, "file")?;
         if found != expected {
             wrong.push(format!("{}:{} instead of {}:{}", found.0, found.1, expected.0, expected.1));
+        }
+    }
+    none_wrong(&wrong)
+}
+
+/// The link's, and not that of what it leads to.
+fn of_link(_: &Hands, folder: &Folder, _: &mut Other) -> Result<SemanticsFound> {
+    drop(create(folder, "target")?);
+    folder.symlink("target", "link").at("symlink")?;
+    let (user, group) = (Uid::from_raw(OTHER), Gid::from_raw(GROUP));
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    chownat(folder.descriptor(), "link", Some(user), Some(group), flags).at("lchown by root")?;
+    let mut wrong = Vec::new();
+    for (name, expected) in [("target", (0, 0)), ("link", (OTHER, GROUP))] {
+        let kept = owner(folder, name)?;
+        if kept != expected {
+            wrong.push(format!("the {name} has {kept:?} instead of {expected:?}"));
         }
     }
     none_wrong(&wrong)
