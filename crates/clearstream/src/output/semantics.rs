@@ -7,6 +7,9 @@ use clearstream_schema::{
 
 use super::table::table as lines;
 
+/// Checks that are inconclusive for one reason, from which on they have one row together.
+const SAME_REASON: usize = 3;
+
 /// A table per area, and how many checks have which verdict.
 pub fn table(found: &StorageSemantics) -> String {
     let mut text = mount("mount", &found.mount);
@@ -16,7 +19,7 @@ pub fn table(found: &StorageSemantics) -> String {
     let mut areas: Vec<SemanticsArea> = found.checks.iter().map(|check| check.area).collect();
     areas.dedup();
     for area in areas {
-        let rows = found.checks.iter().filter(|check| check.area == area).map(row).collect();
+        let rows = rows(found.checks.iter().filter(|check| check.area == area).collect());
         text.push_str(&format!("\n{}\n", human::sentence_case(area.name())));
         text.push_str(&lines(&["check", "clients", "verdict", "after", "found"], rows));
         text.push('\n');
@@ -39,6 +42,29 @@ fn mount(role: &str, mount: &SemanticsMount) -> String {
     format!("{role}: {host}{} ({})\n", mount.directory, mount.file_system)
 }
 
+/// A row per check; of several that are inconclusive for one reason there is one row, below the others.
+fn rows(checks: Vec<&SemanticsCheck>) -> Vec<Vec<String>> {
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for check in checks.iter().filter(|check| check.verdict == SemanticsVerdict::Inconclusive) {
+        let reason = check.detail.as_deref().unwrap_or_default();
+        match reasons.iter_mut().find(|known| known.0 == reason) {
+            Some(known) => known.1 += 1,
+            None => reasons.push((reason, 1)),
+        }
+    }
+    reasons.retain(|(_, count)| *count >= SAME_REASON);
+    let is_joined = |check: &SemanticsCheck| {
+        check.verdict == SemanticsVerdict::Inconclusive
+            && reasons.iter().any(|(reason, _)| Some(*reason) == check.detail.as_deref())
+    };
+    let mut rows: Vec<_> = checks.iter().filter(|check| !is_joined(check)).map(|check| row(check)).collect();
+    rows.extend(reasons.iter().map(|(reason, count)| {
+        let verdict = SemanticsVerdict::Inconclusive.name().to_owned();
+        vec![format!("{count} others"), String::new(), verdict, String::new(), (*reason).to_owned()]
+    }));
+    rows
+}
+
 /// The standard is named where the mount is not as it says; the document has it for every check. The time is that of what is
 /// late; a bound that was not met is in the text.
 fn row(check: &SemanticsCheck) -> Vec<String> {
@@ -50,4 +76,42 @@ fn row(check: &SemanticsCheck) -> Vec<String> {
         found.push_str(&format!("{gap}({})", check.standard));
     }
     vec![check.title.clone(), check.clients.name().to_owned(), check.verdict.name().to_owned(), time, found]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn checks_that_are_inconclusive_for_one_reason_have_one_row() {
+        let check = |number: usize, verdict: &str, reason: &str| -> SemanticsCheck {
+            let title = format!("check {number}");
+            serde_json::from_value(json!({
+                "area": "locks", "check": "a", "title": title, "clients": "one", "standard": "s",
+                "verdict": verdict, "detail": reason,
+            }))
+            .expect("a check")
+        };
+        let reasons = [
+            ("inconclusive", "no lock", 3),
+            ("no", "no lock", 4),
+            ("inconclusive", "no root", 2),
+            ("yes", "", 1),
+        ];
+        let checks: Vec<_> = reasons
+            .iter()
+            .flat_map(|(verdict, reason, count)| (0..*count).map(|number| check(number, verdict, reason)))
+            .collect();
+        let rows = rows(checks.iter().collect());
+        let with = |verdict: &str, found: &str| {
+            let is_one = |row: &&Vec<String>| row[2] == verdict && row[4].starts_with(found);
+            rows.iter().filter(is_one).map(|row| row[0].as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(with("inconclusive", "no lock"), ["3 others"]);
+        assert_eq!(with("no", "no lock").len(), 4);
+        assert_eq!(with("inconclusive", "no root"), ["check 0", "check 1"]);
+        assert_eq!(rows.len(), 1 + 4 + 2 + 1);
+    }
 }
