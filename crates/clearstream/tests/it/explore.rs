@@ -322,14 +322,20 @@ fn root_a_study_explores_beside_bulk_flows() {
     let beside = Beside::new("explore-beside");
     let of_mpi = options_of_mpi(LIBRARIES[0].mpirun[0], &LIBRARIES[0].path);
     for options in ["", &of_mpi] {
-        finish(beside.start(options, SHORT), LIMIT).ok();
-        let (record, trial, page) = beside.record();
-        let metric = |name: &str| {
+        let metric = |trial: &Value, name: &str| {
             let all = trial["outcome"]["measured"]["metrics"].as_array().unwrap();
             all.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64())
         };
+        // Beside much else the first exploration may take longer than a short trial.
+        let mut trials = [SHORT, SHORT_ON_BUSY_CORES].into_iter().map(|length| {
+            finish(beside.start(options, length), LIMIT).ok();
+            beside.record()
+        });
+        let (record, trial, page) = trials
+            .find(|(_, trial, _)| metric(trial, "explorations") >= Some(1.0))
+            .expect("an exploration ended");
+        let metric = |name: &str| metric(&trial, name);
         assert!(metric("goodput").unwrap() > 0.0, "{trial}");
-        assert!(metric("explorations").unwrap() >= 1.0, "{trial}");
         assert!(metric("application-rate").unwrap() > 0.0, "{trial}");
         // The sender's interface carried what the flows sent, but for what their sockets hold at most at the end.
         let samples = fs::read_to_string(record.join(trial["samples"].as_str().unwrap())).unwrap();
@@ -389,6 +395,7 @@ fn options_of_mpi(mpirun: &str, library: &Path) -> String {
 
 /// Explorations that end several times meanwhile.
 const SHORT: &str = "define = \"N=7\"\nduration = \"5s\"";
+const SHORT_ON_BUSY_CORES: &str = "define = \"N=7\"\nduration = \"25s\"";
 /// An exploration that takes longer than the flows, which last until a launcher has noticed that its ranks are gone.
 const LASTING: &str = "define = \"N=20\"\nduration = \"15s\"";
 
