@@ -10,12 +10,14 @@ mod inbox;
 mod mpi;
 mod tcp;
 mod threads;
+mod watch;
 
 use std::{io, time::Duration};
 
 pub use mpi::{MPI_LIBRARY, Mpi};
 pub use tcp::TcpPair;
 pub use threads::{TRANSPORT as THREADS_TRANSPORT, threads};
+pub use watch::{OnNumbers, beside, unwatch, watched};
 
 /// Kind of a message. Those of one tag and sender arrive in the order sent (MPI 3.1, section 3.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

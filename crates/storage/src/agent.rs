@@ -105,7 +105,7 @@ impl StorageAgent {
             let live = Live::new(tasks as usize);
             let see = |live: Option<&StorageLive>| events.send(&StorageNow { test, live: live.cloned() });
             let measured = |measured| events.send(&StorageMeasured { test, measured });
-            let ended = live.watched(None, &see, &|| (), || prepared(&own, &mut guard, &live, &measured));
+            let ended = live.watched(&see, || prepared(&own, &mut guard, &live, &measured));
             guard.release();
             events.send(&StorageFinished { test });
             ended

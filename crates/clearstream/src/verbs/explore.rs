@@ -15,7 +15,7 @@ use std::{
 
 use clearstream_configfile::did_you_mean;
 use clearstream_explore::{ExploreConfig, ExploreError, MODELS, Program, explore};
-use clearstream_ranks::{RankError, World as _, threads};
+use clearstream_ranks::{self as ranks, RankError, World as _, threads};
 use clearstream_schema::{ByteCount, exploration::Exploration};
 use serde_json::json;
 
@@ -153,13 +153,16 @@ impl ExploreArgs {
         let mut world = mpi::join(self.mpi_library.as_deref(), stop)?;
         let (is_first, ranks) = (world.rank() == 0, world.size() as u64);
         let mut progress = Progress::new(ranks);
-        let found = explore(&mut world, program, config, stop, &mut |states| {
-            if is_first {
-                progress.show(states, out);
-            }
-        });
+        let found = ranks::watched(&mut world, &|| 0, &mut |_| {}, &|| (), |world| {
+            explore(world, program, config, stop, &mut |states| {
+                if is_first {
+                    progress.show(states, out);
+                }
+            })
+        })?;
         // A rank that cannot reach the others takes them along, by not leaving.
         if !matches!(found, Err(ExploreError::Ranks(_))) {
+            ranks::unwatch(&mut world)?;
             world.leave()?;
         }
         found
