@@ -15,7 +15,11 @@ use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError, World as _};
 use clearstream_schema::ExitCode;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::endpoints::own_program;
+use crate::{
+    endpoints::own_program,
+    exit::CommandError,
+    output::{Output, log},
+};
 
 /// The option by which a process is a rank of an MPI job.
 pub const OPTION: &str = "--mpi";
@@ -40,6 +44,14 @@ pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankE
     let world = Mpi::join(&mpi_library(library)?)?;
     check_launcher(world.size(), |name| std::env::var(name).ok())?;
     Ok(world)
+}
+
+/// Says that this rank cannot reach the others, and takes them along. MPI_Abort does not return: all is said before.
+pub fn abandon(world: Mpi, error: CommandError, out: &Output) -> CommandError {
+    log(&format!("clearstream: {error}"));
+    let _ = out.failed(&error);
+    world.abandon(error.exit_code() as u8);
+    error
 }
 
 /// Refuses a library of another MPI than the launcher's, with which every process is alone: the launcher says how many

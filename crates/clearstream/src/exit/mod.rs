@@ -23,6 +23,7 @@ use clearstream_overlap::OverlapError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
 use clearstream_prove::ProofError;
+use clearstream_ranks::RankError;
 use clearstream_rdma::{AgentError, RdmaError};
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
@@ -109,6 +110,9 @@ pub enum CommandError {
     /// A study lost an agent.
     #[error("{0}")]
     StudyLost(String),
+    /// The ranks of an MPI job did not come together, or lost each other.
+    #[error("{0}")]
+    Ranks(RankError),
     /// A flow test.
     #[error(transparent)]
     Flow(#[from] FlowError),
@@ -213,6 +217,7 @@ impl CommandError {
             },
             Self::Interrupted(_) => ExitCode::Interrupted,
             Self::StudyLost(_) | Self::Session(_) => ExitCode::PeerLost,
+            Self::Ranks(error) => ranks(error),
             Self::Peer(error) => peer(error),
             Self::Pairing(error) => pairing(error),
             Self::Serve(error) => match error {
@@ -337,6 +342,13 @@ fn listen(error: &io::Error) -> ExitCode {
         io::ErrorKind::AddrInUse => ExitCode::Refused,
         io::ErrorKind::AddrNotAvailable => ExitCode::Usage,
         _ => failure_kind(FailureKind::of_system(error)),
+    }
+}
+
+fn ranks(error: &RankError) -> ExitCode {
+    match error {
+        RankError::Load(_) => ExitCode::Unsupported,
+        _ => ExitCode::PeerLost,
     }
 }
 

@@ -3,7 +3,7 @@
 use clearstream_schema::ExitCode;
 use clearstream_storage::{StorageError, semantics::SemanticsError};
 
-use super::{failure, peer};
+use super::{failure, peer, ranks};
 
 pub(super) fn semantics(error: &SemanticsError) -> ExitCode {
     match error {
@@ -18,7 +18,7 @@ pub(super) fn storage(error: &StorageError) -> ExitCode {
     match error.root() {
         StorageError::Invalid(it) | StorageError::Failed(it) => failure(it),
         StorageError::Peer(error) => peer(error),
-        StorageError::Ranks(_) => ExitCode::PeerLost,
+        StorageError::Ranks(error) => ranks(error),
         StorageError::Silent { source, .. } => peer(source),
         StorageError::Kept { .. } => ExitCode::File,
     }

@@ -80,11 +80,11 @@ impl ExploreArgs {
         };
         let stop = interrupt::stop_flag()?;
         let found = if self.mpi {
-            self.by_mpi(&program, &config, &stop, out)
+            self.by_mpi(&source, &program, &config, &stop, out)?
         } else {
-            self.by_threads(&program, &config, &stop, out)
+            self.by_threads(&program, &config, &stop, out).map_err(|error| failed(&source, error))?
         };
-        let Some(found) = found.map_err(|error| failed(&source, error))? else { return Ok(()) };
+        let Some(found) = found else { return Ok(()) };
         out.result(&found, || output::explore::summary(&found))?;
         if !found.complete {
             return Err(CommandError::Interrupted(
@@ -145,12 +145,13 @@ impl ExploreArgs {
 
     fn by_mpi(
         &self,
+        source: &str,
         program: &Program,
         config: &ExploreConfig,
         stop: &Arc<AtomicBool>,
         out: &Output,
-    ) -> Result<Option<Exploration>, ExploreError> {
-        let mut world = mpi::join(self.mpi_library.as_deref(), stop)?;
+    ) -> Result<Option<Exploration>, CommandError> {
+        let mut world = mpi::join(self.mpi_library.as_deref(), stop).map_err(CommandError::Ranks)?;
         let (is_first, ranks) = (world.rank() == 0, world.size() as u64);
         let mut progress = Progress::new(ranks);
         let found = ranks::watched(&mut world, &|| 0, &mut |_| {}, &|| (), |world| {
@@ -159,13 +160,14 @@ impl ExploreArgs {
                     progress.show(states, out);
                 }
             })
-        })?;
-        // A rank that cannot reach the others takes them along, by not leaving.
-        if !matches!(found, Err(ExploreError::Ranks(_))) {
-            ranks::unwatch(&mut world)?;
-            world.leave()?;
+        });
+        match found.unwrap_or_else(|error| Err(error.into())) {
+            Err(error @ ExploreError::Ranks(_)) => Err(mpi::abandon(world, failed(source, error), out)),
+            found => {
+                ranks::unwatch(&mut world).and_then(|()| world.leave()).map_err(CommandError::Ranks)?;
+                found.map_err(|error| failed(source, error))
+            }
         }
-        found
     }
 }
 
@@ -197,7 +199,7 @@ impl Progress {
 fn failed(source: &str, error: ExploreError) -> CommandError {
     match error {
         ExploreError::Fault { .. } => CommandError::Usage(format!("{source}: {error}")),
-        ExploreError::Ranks(RankError::Load(message)) => CommandError::Unsupported(message),
+        ExploreError::Ranks(error) => CommandError::Ranks(error),
         error => CommandError::Partial(error.to_string()),
     }
 }

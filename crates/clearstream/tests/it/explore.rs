@@ -196,24 +196,50 @@ fn an_interrupted_exploration_keeps_its_counts() {
     }
 }
 
+/// Processes of a job's ranks.
+fn ranks_of(job: &Child) -> Vec<u32> {
+    let mut found = children(job.id());
+    for child in found.clone() {
+        found.extend(children(child));
+    }
+    let is_rank = |pid: &u32| {
+        fs::read_link(format!("/proc/{pid}/exe"))
+            .is_ok_and(|path| path == fs::canonicalize(program()).unwrap())
+    };
+    found.into_iter().filter(is_rank).collect()
+}
+
+/// Rank 0, or another one.
+#[test]
+fn a_rank_that_is_not_heard_of_is_named() {
+    let silenced = |rank: u32| {
+        let job = mpirun(&LIBRARIES[0], "2", &LONG).spawn().unwrap();
+        eventually(LIMIT, "two ranks run", || ranks_of(&job).len() == 2);
+        std::thread::sleep(Duration::from_secs(2));
+        let own = format!("OMPI_COMM_WORLD_RANK={rank}");
+        let is_it = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|one| one == own.as_bytes())
+        };
+        signal(ranks_of(&job).into_iter().find(is_it).unwrap(), "STOP");
+        let ended = finish(job, LIMIT);
+        assert_eq!(ended.code(), 6, "{}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("nothing was heard of rank {rank} for")), "{}", ended.stderr);
+    };
+    std::thread::scope(|scope| {
+        for rank in [0, 1] {
+            scope.spawn(move || silenced(rank));
+        }
+    });
+}
+
 #[test]
 fn a_killed_rank_ends_the_job() {
     for library in LIBRARIES.iter() {
         let job = mpirun(library, "3", &LONG).spawn().unwrap();
-        let ranks = || -> Vec<u32> {
-            let mut found = children(job.id());
-            for child in found.clone() {
-                found.extend(children(child));
-            }
-            let is_rank = |pid: &u32| {
-                fs::read_link(format!("/proc/{pid}/exe"))
-                    .is_ok_and(|path| path == fs::canonicalize(program()).unwrap())
-            };
-            found.into_iter().filter(is_rank).collect()
-        };
-        eventually(LIMIT, "three ranks run", || ranks().len() == 3);
+        eventually(LIMIT, "three ranks run", || ranks_of(&job).len() == 3);
         std::thread::sleep(Duration::from_millis(300));
-        let victims = ranks();
+        let victims = ranks_of(&job);
         let killed = Instant::now();
         signal(victims[1], "KILL");
         let ended: Run = finish(job, LIMIT);

@@ -25,7 +25,7 @@ use clearstream_sys::process::{bind_child_to_parent, keep_descriptors_from};
 use crate::{
     exit::CommandError,
     mpi,
-    output::{Output, log, storage_live},
+    output::{Output, storage_live},
 };
 
 /// Options of ranks as processes.
@@ -68,17 +68,13 @@ pub(super) fn as_rank<T>(
         Err(error) => Some(error),
     };
     if matches!(error.map(StorageError::root), Some(StorageError::Ranks(_))) {
-        // A rank that cannot reach the others takes them along. MPI_Abort does not return: all is said before.
         let ended = found.map(|ran| ran.map(|ran| (print(&ran.found), ran.error)));
         let error = match ended {
             Ok(ran) => ran.and_then(|(_, error)| error),
             Err(error) => Some(error),
         };
         let error = CommandError::from(error.unwrap_or(StorageError::Ranks(RankError::Lost { rank: 0 })));
-        log(&format!("clearstream: {error}"));
-        let _ = out.failed(&error);
-        world.abandon(error.exit_code() as u8);
-        return Err(error);
+        return Err(mpi::abandon(world, error, out));
     }
     guard.release();
     let is_first = world.rank() == 0;
