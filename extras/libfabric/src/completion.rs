@@ -92,9 +92,9 @@ pub unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: the caller's attributes.
     let (format, wait) =
-        unsafe { attributes.as_ref() }.map_or((0, 0), |wanted| (wanted.format, wanted.wait_obj));
-    // FI_WAIT_NONE and FI_WAIT_UNSPEC: there is no descriptor to wait for.
-    if wait > 1 {
+        unsafe { attributes.as_ref() }.map_or((0, FI_WAIT_NONE), |wanted| (wanted.format, wanted.wait_obj));
+    // There is no descriptor to wait for.
+    if wait > FI_WAIT_UNSPEC {
         return -FI_ENOSYS;
     }
     let entry_bytes = match format {

@@ -69,9 +69,9 @@ pub unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: the caller's attributes.
     let (events, wait) =
-        unsafe { attributes.as_ref() }.map_or((0, 0), |wanted| (wanted.events, wanted.wait_obj));
-    // FI_CNTR_EVENTS_COMP alone; FI_WAIT_NONE and FI_WAIT_UNSPEC: there is no descriptor to wait for.
-    if events != 0 || wait > 1 {
+        unsafe { attributes.as_ref() }.map_or((0, FI_WAIT_NONE), |wanted| (wanted.events, wanted.wait_obj));
+    // FI_CNTR_EVENTS_COMP alone; there is no descriptor to wait for.
+    if events != 0 || wait > FI_WAIT_UNSPEC {
         return -FI_ENOSYS;
     }
     let counter = Counter {

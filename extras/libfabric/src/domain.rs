@@ -87,13 +87,18 @@ unsafe extern "C" fn close_domain(domain: *mut fid_domain) -> c_int {
 /// Event queue: nothing of this provider is reported there.
 ///
 /// # Safety
-/// [The contract of this library](crate#safety).
+/// [The contract of this library](crate#safety); `attributes` may be NULL.
 unsafe extern "C" fn events(
     _fabric: *mut fid_fabric,
-    _attributes: *mut c_void,
+    attributes: *mut fi_eq_attr,
     into: *mut *mut fid_one,
     context: *mut c_void,
 ) -> c_int {
+    // SAFETY: the caller's attributes.
+    let wait = unsafe { attributes.as_ref() }.map_or(FI_WAIT_NONE, |wanted| wanted.wait_obj);
+    if wait > FI_WAIT_UNSPEC {
+        return -FI_ENOSYS;
+    }
     let events = fid_one {
         fid: fid { fclass: FI_CLASS_EQ, context, ops: EVENTS_OBJECT.address() },
         ops: EVENTS.address(),

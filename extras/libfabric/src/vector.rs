@@ -96,13 +96,24 @@ pub struct Vector {
 /// `fi_av_open`.
 ///
 /// # Safety
-/// [The contract of this library](crate#safety).
+/// [The contract of this library](crate#safety); `attributes` may be NULL.
 pub unsafe extern "C" fn open(
     _domain: *mut fid_domain,
-    _attributes: *mut fi_av_attr,
+    attributes: *mut fi_av_attr,
     into: *mut *mut Vector,
     context: *mut c_void,
 ) -> c_int {
+    // SAFETY: the caller's attributes.
+    if let Some(wanted) = unsafe { attributes.as_ref() } {
+        if !matches!(wanted.r#type, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE) {
+            return -FI_EINVAL;
+        }
+        // A name stands for a vector that processes share, whose numbers are at `map_addr`: MPICH reads them there after
+        // success. Insertions are done when the call returns, without an event.
+        if !wanted.name.is_null() || wanted.flags & (FI_READ | FI_EVENT) != 0 {
+            return -FI_ENOSYS;
+        }
+    }
     let vector = Vector {
         abi: fid_one {
             fid: fid { fclass: FI_CLASS_AV, context, ops: OBJECT.address() },

@@ -117,6 +117,15 @@ pub struct fi_cq_attr {
 }
 
 #[repr(C)]
+pub struct fi_eq_attr {
+    pub size: usize,
+    pub flags: u64,
+    pub wait_obj: u32,
+    pub signaling_vector: c_int,
+    pub wait_set: *mut c_void,
+}
+
+#[repr(C)]
 pub struct fi_cntr_attr {
     pub events: u32,
     pub wait_obj: u32,

@@ -17,7 +17,11 @@ pub const FI_SEND: u64 = 1 << 11;
 pub const FI_MULTI_RECV: u64 = 1 << 16;
 pub const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub const FI_PEEK: u64 = 1 << 19;
+/// Attribute of an address vector whose name is opened for reading alone.
+pub const FI_READ: u64 = 1 << 8;
 pub const FI_COMPLETION: u64 = 1 << 24;
+/// The same bit, as an attribute of an address vector.
+pub const FI_EVENT: u64 = FI_COMPLETION;
 pub const FI_INJECT: u64 = 1 << 25;
 pub const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
 pub const FI_LOCAL_COMM: u64 = 1 << 51;
@@ -44,6 +48,9 @@ pub const FI_RM_ENABLED: u32 = 2;
 pub const FI_AV_UNSPEC: u32 = 0;
 pub const FI_AV_MAP: u32 = 1;
 pub const FI_AV_TABLE: u32 = 2;
+pub const FI_WAIT_NONE: u32 = 0;
+/// A wait that the provider chooses: reading until something is there.
+pub const FI_WAIT_UNSPEC: u32 = 1;
 /// Orders that TCP and one send queue per peer keep.
 pub const FI_ORDER_SAS: u64 = 1 << 8;
 /// All 64 bits of a tag are the program's.

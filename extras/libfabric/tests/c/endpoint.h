@@ -86,7 +86,7 @@ static inline fi_addr_t peer_of(int from, int to) {
 }
 
 /* Waits for one completion; returns 0, or the error of a request. */
-static int complete(struct fi_cq_tagged_entry *entry) {
+static inline int complete(struct fi_cq_tagged_entry *entry) {
     time_t end = time(NULL) + BOUND_S;
     while (time(NULL) < end) {
         long count = fi_cq_read(cq, entry, 1);

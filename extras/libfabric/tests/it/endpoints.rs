@@ -34,3 +34,8 @@ fn a_peer_is_its_address_however_often_it_is_inserted_or_started() {
 fn eight_bytes_of_data_come_with_a_message_of_every_kind_and_length() {
     succeeds("data");
 }
+
+#[test]
+fn attributes_that_are_not_served_are_refused_when_an_object_is_opened() {
+    succeeds("refused");
+}

@@ -118,6 +118,7 @@ fn attributes() -> String {
     );
     layout!(all, false, fi_fabric_attr { fabric, name, prov_name, prov_version, api_version });
     layout!(all, false, fi_cq_attr { size, flags, format, wait_obj, signaling_vector, wait_cond, wait_set });
+    layout!(all, false, fi_eq_attr { size, flags, wait_obj, signaling_vector, wait_set });
     layout!(all, false, fi_cntr_attr { events, wait_obj, wait_set, flags });
     layout!(all, true, fi_mr_attr { mr_iov, iov_count, access, offset, requested_key, context });
     layout!(all, false, fi_av_attr { r#type, rx_ctx_bits, count, ep_per_node, name, map_addr, flags });
@@ -198,7 +199,7 @@ fn values() -> String {
     constants!(all: FI_MSG FI_TAGGED FI_RECV FI_SEND FI_MULTI_RECV FI_OPT_ENDPOINT FI_OPT_MIN_MULTI_RECV FI_ENOPROTOOPT FI_REMOTE_CQ_DATA FI_PEEK FI_COMPLETION FI_INJECT
         FI_DELIVERY_COMPLETE FI_LOCAL_COMM FI_REMOTE_COMM FI_SOURCE FI_DIRECTED_RECV FI_CLAIM FI_SELECTIVE_COMPLETION
         FI_DISCARD FI_ADDR_UNSPEC FI_FORMAT_UNSPEC FI_SOCKADDR FI_SOCKADDR_IN FI_EP_UNSPEC FI_EP_RDM FI_PROTO_UNSPEC
-        FI_THREAD_SAFE FI_PROGRESS_AUTO FI_PROGRESS_MANUAL FI_RM_ENABLED FI_AV_UNSPEC FI_AV_MAP FI_AV_TABLE
+        FI_THREAD_SAFE FI_PROGRESS_AUTO FI_PROGRESS_MANUAL FI_RM_ENABLED FI_AV_UNSPEC FI_AV_MAP FI_AV_TABLE FI_READ FI_EVENT FI_WAIT_NONE FI_WAIT_UNSPEC
         FI_ORDER_SAS FI_EAGAIN FI_EINVAL FI_ENOSYS FI_ENOMSG FI_ENODATA FI_EOPNOTSUPP FI_EADDRNOTAVAIL
         FI_ECONNRESET FI_ETIMEDOUT FI_ECANCELED FI_ENOMEM FI_ETOOSMALL FI_EAVAIL FI_ETRUNC FI_CLASS_FABRIC
         FI_CLASS_DOMAIN FI_CLASS_EP FI_CLASS_AV FI_CLASS_MR FI_CLASS_EQ FI_CLASS_CQ FI_CLASS_CNTR FI_ENABLE FI_GETOPSFLAG

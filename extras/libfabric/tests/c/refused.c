@@ -1,0 +1,64 @@
+/* Objects with attributes that the provider does not serve are refused: a program that gets one takes it as asked for. MPICH
+ * 4.0 opens a vector by name, and reads its numbers at map_addr if that succeeds. */
+#include "endpoint.h"
+
+static void is(const char *what, int code, int expected) {
+    if (code != expected) {
+        fprintf(stderr, "%s: %d instead of %d\n", what, code, expected);
+        exit(1);
+    }
+}
+
+static void vectors(void) {
+    const struct {
+        struct fi_av_attr attributes;
+        int code;
+    } cases[] = {
+        {{.type = FI_AV_UNSPEC}, 0},
+        {{.type = FI_AV_MAP, .count = 4}, 0},
+        {{.type = FI_AV_TABLE, .flags = FI_SYMMETRIC}, 0},
+        {{.type = FI_AV_MAP, .name = "shared"}, -FI_ENOSYS},
+        {{.type = FI_AV_MAP, .name = "shared", .flags = FI_READ}, -FI_ENOSYS},
+        {{.type = FI_AV_TABLE, .flags = FI_READ}, -FI_ENOSYS},
+        {{.type = FI_AV_TABLE, .flags = FI_EVENT}, -FI_ENOSYS},
+        {{.type = FI_AV_TABLE + 1}, -FI_EINVAL},
+    };
+    for (size_t of = 0; of < sizeof cases / sizeof *cases; of++) {
+        struct fi_av_attr attributes = cases[of].attributes;
+        struct fid_av *vector;
+        int code = fi_av_open(domain, &attributes, &vector, NULL);
+        is("fi_av_open", code, cases[of].code);
+        if (!code)
+            CHECK(fi_close(&vector->fid));
+    }
+}
+
+/* Nothing of this provider can be waited for by a descriptor, a mutex or a set. */
+static void waits(void) {
+    for (enum fi_wait_obj wait = FI_WAIT_NONE; wait <= FI_WAIT_POLLFD; wait++) {
+        int expected = wait == FI_WAIT_NONE || wait == FI_WAIT_UNSPEC ? 0 : -FI_ENOSYS;
+        struct fi_cq_attr of_queue = {.wait_obj = wait};
+        struct fi_cntr_attr of_counter = {.wait_obj = wait};
+        struct fi_eq_attr of_events = {.wait_obj = wait};
+        struct fid_cq *queue;
+        struct fid_cntr *counter;
+        struct fid_eq *events;
+        is("fi_cq_open", fi_cq_open(domain, &of_queue, &queue, NULL), expected);
+        is("fi_cntr_open", fi_cntr_open(domain, &of_counter, &counter, NULL), expected);
+        is("fi_eq_open", fi_eq_open(fabric, &of_events, &events, NULL), expected);
+        if (expected)
+            continue;
+        CHECK(fi_close(&queue->fid));
+        CHECK(fi_close(&counter->fid));
+        CHECK(fi_close(&events->fid));
+    }
+}
+
+int main(void) {
+    alarm(BOUND_S);
+    open_endpoint(NULL);
+    vectors();
+    waits();
+    close_endpoint();
+    return 0;
+}
