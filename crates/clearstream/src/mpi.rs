@@ -11,7 +11,7 @@ use std::{
 };
 
 use clearstream_mpirun::libraries;
-use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError, World as _};
+use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError, World as _, unwatch};
 use clearstream_schema::ExitCode;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -44,6 +44,14 @@ pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankE
     let world = Mpi::join(&mpi_library(library)?)?;
     check_launcher(world.size(), |name| std::env::var(name).ok())?;
     Ok(world)
+}
+
+/// Leaves the job, when all ranks have done and said everything.
+pub fn leave(mut world: Mpi, out: &Output) -> Result<(), CommandError> {
+    match unwatch(&mut world) {
+        Ok(()) => world.leave().map_err(CommandError::Ranks),
+        Err(error) => Err(abandon(world, CommandError::Ranks(error), out)),
+    }
 }
 
 /// Says that this rank cannot reach the others, and takes them along. MPI_Abort does not return: all is said before.

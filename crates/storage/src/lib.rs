@@ -30,4 +30,4 @@ pub use agent::StorageAgent;
 pub use controller::{Ran, StorageError};
 pub use job::JobPlace;
 pub use latency::Latency;
-pub use live::{Live, OnLive, watched_rank};
+pub use live::{Live, OnLive, has_lost_ranks, watched_rank};

@@ -120,7 +120,7 @@ impl Live {
 /// nothing between phases. Where one is lost, rank 0 at the others, `stop` is raised, and what waits for it fails.
 ///
 /// # Errors
-/// Of the ranks.
+/// Of the ranks. What was measured before one was lost is kept.
 pub fn watched_rank<T>(
     world: &mut dyn World,
     stop: &AtomicBool,
@@ -132,17 +132,25 @@ pub fn watched_rank<T>(
     let mut watch = Watch::new(&live);
     let mut seen = |counts: &[u64]| see(watch.sample(counts.to_vec(), Instant::now()).as_ref());
     let on_lost = || stop.store(true, Relaxed);
-    let found = ranks::watched(world, &own, &mut seen, &on_lost, |world| run(world, &live))?;
-    let error = match &found {
+    ranks::watched(world, &own, &mut seen, &on_lost, |world| {
+        let found = run(world, &live);
+        // Every other error is the same one at all ranks. They are watched until all are done.
+        let together = if has_lost_ranks(&found) { Ok(()) } else { world.barrier() };
+        match (together, found) {
+            (Ok(()), found) => found,
+            (Err(error), Ok(Some(ran))) => Ok(Some(Ran { error: Some(error.into()), ..ran })),
+            (Err(error), _) => Err(error.into()),
+        }
+    })?
+}
+
+/// Whether a rank lost others, and cannot leave the job with them.
+pub fn has_lost_ranks<T>(found: &Result<Option<Ran<T>>, StorageError>) -> bool {
+    let error = match found {
         Ok(ran) => ran.as_ref().and_then(|ran| ran.error.as_ref()),
         Err(error) => Some(error),
     };
-    // Every other error is the same one at all ranks.
-    if matches!(error.map(StorageError::root), Some(StorageError::Ranks(_))) {
-        return found;
-    }
-    ranks::unwatch(world)?;
-    found
+    matches!(error.map(StorageError::root), Some(StorageError::Ranks(_)))
 }
 
 /// What was seen.

@@ -44,23 +44,22 @@ fn mount(role: &str, mount: &SemanticsMount) -> String {
 
 /// A row per check; of several that are inconclusive for one reason there is one row, below the others.
 fn rows(checks: Vec<&SemanticsCheck>) -> Vec<Vec<String>> {
-    let mut reasons: Vec<(&str, usize)> = Vec::new();
-    for check in checks.iter().filter(|check| check.verdict == SemanticsVerdict::Inconclusive) {
-        let reason = check.detail.as_deref().unwrap_or_default();
+    let is_open = |check: &SemanticsCheck| check.verdict == SemanticsVerdict::Inconclusive;
+    let mut reasons: Vec<(String, usize)> = Vec::new();
+    for check in checks.iter().filter(|check| is_open(check)) {
+        let reason = check.found();
         match reasons.iter_mut().find(|known| known.0 == reason) {
             Some(known) => known.1 += 1,
             None => reasons.push((reason, 1)),
         }
     }
     reasons.retain(|(_, count)| *count >= SAME_REASON);
-    let is_joined = |check: &SemanticsCheck| {
-        check.verdict == SemanticsVerdict::Inconclusive
-            && reasons.iter().any(|(reason, _)| Some(*reason) == check.detail.as_deref())
-    };
+    let is_joined =
+        |check: &SemanticsCheck| is_open(check) && reasons.iter().any(|(reason, _)| *reason == check.found());
     let mut rows: Vec<_> = checks.iter().filter(|check| !is_joined(check)).map(|check| row(check)).collect();
     rows.extend(reasons.iter().map(|(reason, count)| {
         let verdict = SemanticsVerdict::Inconclusive.name().to_owned();
-        vec![format!("{count} others"), String::new(), verdict, String::new(), (*reason).to_owned()]
+        vec![format!("{count} others"), String::new(), verdict, String::new(), reason.clone()]
     }));
     rows
 }
@@ -86,23 +85,29 @@ mod tests {
 
     #[test]
     fn checks_that_are_inconclusive_for_one_reason_have_one_row() {
-        let check = |number: usize, verdict: &str, reason: &str| -> SemanticsCheck {
+        let check = |number: usize, verdict: &str, reason: Option<&str>, errno: Option<&str>| {
             let title = format!("check {number}");
-            serde_json::from_value(json!({
+            let check = serde_json::from_value::<SemanticsCheck>(json!({
                 "area": "locks", "check": "a", "title": title, "clients": "one", "standard": "s",
-                "verdict": verdict, "detail": reason,
-            }))
-            .expect("a check")
+                "verdict": verdict, "detail": reason, "errno": errno,
+            }));
+            check.expect("a check")
         };
         let reasons = [
-            ("inconclusive", "no lock", 3),
-            ("no", "no lock", 4),
-            ("inconclusive", "no root", 2),
-            ("yes", "", 1),
+            ("inconclusive", Some("no lock"), None, 3),
+            ("no", Some("no lock"), None, 4),
+            ("inconclusive", Some("no root"), None, 2),
+            ("inconclusive", None, None, 5),
+            // Two reasons, by their error codes.
+            ("inconclusive", Some("mkdir fails"), Some("ENOSPC"), 3),
+            ("inconclusive", Some("mkdir fails"), Some("EROFS"), 2),
+            ("yes", None, None, 1),
         ];
         let checks: Vec<_> = reasons
-            .iter()
-            .flat_map(|(verdict, reason, count)| (0..*count).map(|number| check(number, verdict, reason)))
+            .into_iter()
+            .flat_map(|(verdict, reason, errno, count)| {
+                (0..count).map(move |number| check(number, verdict, reason, errno))
+            })
             .collect();
         let rows = rows(checks.iter().collect());
         let with = |verdict: &str, found: &str| {
@@ -112,6 +117,8 @@ mod tests {
         assert_eq!(with("inconclusive", "no lock"), ["3 others"]);
         assert_eq!(with("no", "no lock").len(), 4);
         assert_eq!(with("inconclusive", "no root"), ["check 0", "check 1"]);
-        assert_eq!(rows.len(), 1 + 4 + 2 + 1);
+        assert_eq!(with("inconclusive", "mkdir fails"), ["check 0", "check 1", "3 others"]);
+        assert_eq!(rows.iter().filter(|row| row[0] == "5 others").count(), 1, "without a reason");
+        assert_eq!(rows.len(), 1 + 4 + 2 + 1 + 3 + 1);
     }
 }

@@ -79,19 +79,11 @@ impl ExploreArgs {
             cycles: self.cycles,
         };
         let stop = interrupt::stop_flag()?;
-        let found = if self.mpi {
-            self.by_mpi(&source, &program, &config, &stop, out)?
-        } else {
-            self.by_threads(&program, &config, &stop, out).map_err(|error| failed(&source, error))?
-        };
-        let Some(found) = found else { return Ok(()) };
-        out.result(&found, || output::explore::summary(&found))?;
-        if !found.complete {
-            return Err(CommandError::Interrupted(
-                "counts are of the states found up to the interruption".to_owned(),
-            ));
+        if self.mpi {
+            return self.by_mpi(&source, &program, &config, &stop, out);
         }
-        Ok(())
+        let found = self.by_threads(&program, &config, &stop, out).map_err(|error| failed(&source, error))?;
+        found.map_or(Ok(()), |found| show(&found, out))
     }
 
     /// Place and text of the model.
@@ -150,23 +142,48 @@ impl ExploreArgs {
         config: &ExploreConfig,
         stop: &Arc<AtomicBool>,
         out: &Output,
-    ) -> Result<Option<Exploration>, CommandError> {
+    ) -> Result<(), CommandError> {
         let mut world = mpi::join(self.mpi_library.as_deref(), stop).map_err(CommandError::Ranks)?;
         let (is_first, ranks) = (world.rank() == 0, world.size() as u64);
         let mut progress = Progress::new(ranks);
-        let found = ranks::watched(&mut world, &|| 0, &mut |_| {}, &|| (), |world| {
-            explore(world, program, config, stop, &mut |states| {
+        let watched = ranks::watched(&mut world, &|| 0, &mut |_| {}, &|| (), |world| {
+            let found = explore(world, program, config, stop, &mut |states| {
                 if is_first {
                     progress.show(states, out);
                 }
-            })
+            });
+            // Ranks are watched until all are done.
+            let is_lost = matches!(found, Err(ExploreError::Ranks(_)));
+            let together = if is_lost { Ok(()) } else { world.barrier() };
+            (found, together)
         });
-        match found.unwrap_or_else(|error| Err(error.into())) {
-            Err(error @ ExploreError::Ranks(_)) => Err(mpi::abandon(world, failed(source, error), out)),
-            found => {
-                ranks::unwatch(&mut world).and_then(|()| world.leave()).map_err(CommandError::Ranks)?;
-                found.map_err(|error| failed(source, error))
+        let (found, together) = match watched {
+            Ok((Err(ExploreError::Ranks(error)), _)) | Err(error) => {
+                return Err(mpi::abandon(world, CommandError::Ranks(error), out));
             }
+            Ok(ended) => ended,
+        };
+        // What was found is said, whatever becomes of the job.
+        let shown = match found {
+            Ok(found) => found.map_or(Ok(()), |found| show(&found, out)),
+            Err(error) => Err(failed(source, error)),
+        };
+        if let Err(error) = together {
+            return Err(mpi::abandon(world, CommandError::Ranks(error), out));
+        }
+        mpi::leave(world, out)?;
+        shown
+    }
+}
+
+/// The result; counts of a part are an interruption.
+fn show(found: &Exploration, out: &Output) -> Result<(), CommandError> {
+    out.result(found, || output::explore::summary(found))?;
+    match found.complete {
+        true => Ok(()),
+        false => {
+            let what = "counts are of the states found up to the interruption";
+            Err(CommandError::Interrupted(what.to_owned()))
         }
     }
 }

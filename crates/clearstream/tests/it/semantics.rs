@@ -219,6 +219,8 @@ fn root_a_projected_mount_grants_locks_twice_and_shows_old_data() {
         assert!(to_peer == "yes" || check == "write-read" && to_peer == "late", "{check}: {to_peer}");
         assert_eq!(verdict(&document, check, "from-peer"), "no", "{check}");
     }
+    // It only renames a file that is open (fuse(8), hard_remove).
+    assert_eq!(verdict(&document, "directory-unlinked", "one"), "no");
     let stale = document["checks"]
         .as_array()
         .unwrap()

@@ -109,6 +109,7 @@ fn what_a_call_only_pretends_is_found() {
         ("fcntl-conflict", "yes"),
         ("chmod", "no"),
         ("timestamps-now-omit", "no"),
+        ("symbolic-link-times", "no"),
         ("fallocate", "no"),
         ("punch-hole", "no"),
         ("truncate", "no"),

@@ -17,6 +17,7 @@ use clearstream_schema::{TimeSpan, storage::StorageLive};
 use clearstream_storage::{
     Live, OnLive, Ran, StorageError,
     guard::{Guard, guard},
+    has_lost_ranks,
     semantics::serve_operations,
     watched_rank,
 };
@@ -60,14 +61,9 @@ pub(super) fn as_rank<T>(
     print: impl FnOnce(&T) -> io::Result<()>,
 ) -> Result<Option<Ran<T>>, CommandError> {
     let mut guard = Guard::start(guardian()?)?;
-    let mut world = mpi::join(library.map(Path::new), stop)
-        .map_err(|error| CommandError::Unsupported(error.to_string()))?;
+    let mut world = mpi::join(library.map(Path::new), stop).map_err(CommandError::Ranks)?;
     let found = watched_rank(&mut world, stop, on_live, |world, live| run(world, &mut guard, live));
-    let error = match &found {
-        Ok(ran) => ran.as_ref().and_then(|ran| ran.error.as_ref()),
-        Err(error) => Some(error),
-    };
-    if matches!(error.map(StorageError::root), Some(StorageError::Ranks(_))) {
+    if has_lost_ranks(&found) {
         let ended = found.map(|ran| ran.map(|ran| (print(&ran.found), ran.error)));
         let error = match ended {
             Ok(ran) => ran.and_then(|(_, error)| error),
@@ -83,7 +79,7 @@ pub(super) fn as_rank<T>(
         Ok(Some(ran)) if is_first => print(&ran.found),
         _ => Ok(()),
     };
-    world.leave().map_err(StorageError::from)?;
+    mpi::leave(world, out)?;
     printed?;
     // Errors are the same at all ranks.
     if is_first { Ok(found?) } else { Ok(None) }

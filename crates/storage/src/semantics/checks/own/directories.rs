@@ -76,7 +76,7 @@ fn counted(folder: &Folder) -> Result<SemanticsFound> {
         inner.make_folder(name, MODE).at("mkdir")?;
     }
     let links = inner.look().at("stat")?.st_nlink;
-    Ok(left_open(links == 4, if links == 4 { String::new() } else { format!("{links} instead of 4") }))
+    Ok(left_open(links == 4, format!("{links} instead of 4")))
 }
 
 /// The name of a file goes away when it is removed, whoever has it open: then the directory is empty. Clients that only

@@ -135,7 +135,7 @@ fn replaced_link(hands: &mut Hands, wait: Duration) -> Result<SemanticsFound> {
         Ok((links != 2).then(|| format!("link count {links} of two names")))
     })?;
     if counted.verdict == No {
-        return Ok(SemanticsFound { verdict: Inconclusive, ..counted });
+        return Ok(SemanticsFound { verdict: Inconclusive, stale_ns: None, ..counted });
     }
     drop(create(folder, names[2])?);
     folder.rename(names[2], names[1]).at("rename")?;
