@@ -42,8 +42,14 @@ pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankE
         std::process::exit(ExitCode::Interrupted as i32);
     });
     let world = Mpi::join(&mpi_library(library)?)?;
-    check_launcher(world.size(), |name| std::env::var(name).ok())?;
-    Ok(world)
+    match check_launcher(world.size(), |name| std::env::var(name).ok()) {
+        Ok(()) => Ok(world),
+        Err(error) => {
+            // A world that is dropped is aborted, before anything is said; nobody waits for this one.
+            let _ = world.leave();
+            Err(error)
+        }
+    }
 }
 
 /// Leaves the job, when all ranks have done and said everything.

@@ -44,6 +44,8 @@ const LINES_WAITING: usize = 256;
 pub(crate) struct Job<P> {
     pub(crate) command: Prepared,
     pub(crate) read: fn(&str) -> Option<Line<P>>,
+    /// Hosts of the ranks; none when all are on this one.
+    pub(crate) hosts: Vec<String>,
     pub(crate) start_timeout: Duration,
     pub(crate) point_timeout: Duration,
     /// What does not come then.
@@ -150,7 +152,7 @@ impl<P: Send + 'static> Job<P> {
             is_finished: false,
             text: Text::default(),
             deadline: Instant::now() + self.start_timeout,
-            awaited: format!("the ranks have not all started within {} s", self.start_timeout.as_secs()),
+            awaited: self.not_started(),
         };
         loop {
             if stop.load(Relaxed) && !progress.is_finished {
@@ -164,6 +166,16 @@ impl<P: Send + 'static> Job<P> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return finish(&mut running, progress),
             }
+        }
+    }
+
+    /// The launcher does not say whose ranks it waits for.
+    fn not_started(&self) -> String {
+        let seconds = self.start_timeout.as_secs();
+        let what = format!("the ranks have not all started within {seconds} s");
+        match self.hosts.len() {
+            0 | 1 => what,
+            _ => format!("{what}: see whether {} are up and reach each other", self.hosts.join(", ")),
         }
     }
 

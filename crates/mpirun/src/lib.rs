@@ -148,6 +148,7 @@ impl<P: Send + 'static> JobConfig<'_, P> {
         let job = Job {
             command,
             read: self.read,
+            hosts: ranks.hosts.clone(),
             start_timeout: START_TIMEOUT,
             point_timeout: self.point_timeout,
             awaited: self.awaited.to_owned(),

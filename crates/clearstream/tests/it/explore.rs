@@ -18,16 +18,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Launcher and library of an MPI.
 struct Library {
-    mpirun: &'static [&'static str],
+    mpirun: &'static str,
     path: PathBuf,
 }
 
 /// Built as a site does it (`extras/mpi/library/build`).
 static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {
-    let open = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"].as_slice();
-    let launchers = [("mpicc.openmpi", open), ("mpicc.mpich", ["mpirun.mpich"].as_slice())];
+    let launchers = [("mpicc.openmpi", "mpirun.openmpi"), ("mpicc.mpich", "mpirun.mpich")];
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let build = |(compiler, mpirun): (&str, &'static [&'static str])| {
+    let build = |(compiler, mpirun): (&str, &'static str)| {
         let path = folder.join(format!("explore-{}-{compiler}.so", std::process::id()));
         common::build_mpi_library(compiler, &path);
         Library { mpirun, path }
@@ -35,11 +34,9 @@ static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {
     launchers.map(build).into()
 });
 
-fn mpirun(library: &Library, ranks: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(library.mpirun[0]);
-    command.args(&library.mpirun[1..]).args(["-np", ranks]).arg(program());
-    command.args(["explore", "--mpi", "--mpi-library"]).arg(&library.path).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+fn mpirun(library: &Library, ranks: u32, arguments: &[&str]) -> Command {
+    let mut command = common::mpirun(library.mpirun, ranks);
+    command.arg(program()).args(["explore", "--mpi", "--mpi-library"]).arg(&library.path).args(arguments);
     command
 }
 
@@ -85,7 +82,7 @@ fn threads_and_mpi_find_the_same_states_and_their_traffic_adds_up() {
         assert_traffic(&three, 3);
         for library in LIBRARIES.iter() {
             let all = [&["--json", "--message-size", "1KiB"], model].concat();
-            let found = finish(mpirun(library, "3", &all).spawn().unwrap(), LIMIT).json();
+            let found = finish(mpirun(library, 3, &all).spawn().unwrap(), LIMIT).json();
             assert_valid("exploration", &found);
             assert_eq!(counts(&found), counts(&one), "{model:?} {:?}", library.mpirun);
             assert_eq!(found["accepting_cycle"], one["accepting_cycle"]);
@@ -213,7 +210,7 @@ fn ranks_of(job: &Child) -> Vec<u32> {
 #[test]
 fn a_rank_that_is_not_heard_of_is_named() {
     let silenced = |rank: u32| {
-        let job = mpirun(&LIBRARIES[0], "2", &LONG).spawn().unwrap();
+        let job = mpirun(&LIBRARIES[0], 2, &LONG).spawn().unwrap();
         eventually(LIMIT, "two ranks run", || ranks_of(&job).len() == 2);
         std::thread::sleep(Duration::from_secs(2));
         let own = format!("OMPI_COMM_WORLD_RANK={rank}");
@@ -236,7 +233,7 @@ fn a_rank_that_is_not_heard_of_is_named() {
 #[test]
 fn a_killed_rank_ends_the_job() {
     for library in LIBRARIES.iter() {
-        let job = mpirun(library, "3", &LONG).spawn().unwrap();
+        let job = mpirun(library, 3, &LONG).spawn().unwrap();
         eventually(LIMIT, "three ranks run", || ranks_of(&job).len() == 3);
         std::thread::sleep(Duration::from_millis(300));
         let victims = ranks_of(&job);
@@ -258,7 +255,7 @@ fn root_a_study_explores_between_hosts_over_tcp_and_over_iwarp() {
     let folder = tempfile::tempdir().unwrap();
     let lab = Lab::of_two_hosts(folder.path(), "explore-study");
     let library = &LIBRARIES[0];
-    let text = STUDY.replace("MPIRUN", library.mpirun[0]).replace("LIBRARY", library.path.to_str().unwrap());
+    let text = STUDY.replace("MPIRUN", library.mpirun).replace("LIBRARY", library.path.to_str().unwrap());
     let study = folder.path().join("exploring.toml");
     fs::write(&study, text).unwrap();
     let runs = folder.path().join("runs");
@@ -391,10 +388,10 @@ fn root_a_trial_whose_application_fails_has_failed() {
     let run = |options: &str| finish(beside.start(options, SHORT), LIMIT);
     beside.assert_failed(&run(&options_of_mpi("no-such-mpirun", &library.path)), "no-such-mpirun");
     let absent = beside.folder.path().join("absent.so");
-    beside.assert_failed(&run(&options_of_mpi(library.mpirun[0], &absent)), "absent.so");
+    beside.assert_failed(&run(&options_of_mpi(library.mpirun, &absent)), "absent.so");
     let own = beside.folder.path().join("killed.so");
     fs::copy(&library.path, &own).unwrap();
-    let child = beside.start(&options_of_mpi(library.mpirun[0], &own), LASTING);
+    let child = beside.start(&options_of_mpi(library.mpirun, &own), LASTING);
     eventually(LIMIT, "a rank of this study runs", || !ranks_with(&own).is_empty());
     // They have found each other by now, or the job fails as one whose rank never came.
     std::thread::sleep(Duration::from_millis(500));

@@ -111,11 +111,10 @@ fn root_clocks_of_ranks_that_differ_are_joined() {
         {
             let data = folder.path().join(format!("{verb}-{method}"));
             fs::create_dir(&data).unwrap();
-            let mut command = Command::new("mpirun.openmpi");
-            command.args(["-H", "localhost:3", "-np", "3", "sh", "-c", wrapper, "sh"]);
+            let mut command = common::mpirun("mpirun.openmpi", 3);
+            command.args(["sh", "-c", wrapper, "sh"]);
             command.arg(common::program()).args(["storage", verb, "--mpi"]).arg(&data).args(own);
             command.arg("--json").arg("--mpi-library").arg(&library);
-            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             let output = command.output().unwrap();
             assert!(output.status.success(), "{method}: {}", String::from_utf8_lossy(&output.stderr));
             let document: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -66,7 +66,10 @@ fn a_reading_run_leaves_everything_as_it_was() {
             &["-k"],
         ] {
             let own = [&["-r", "--name", name, "-b", "4k", "-t", "4k"], own].concat();
-            let _ = run(&stream(folder.path(), &own)).code();
+            let ended = run(&stream(folder.path(), &own));
+            if name == "short" && !own.contains(&"-F") {
+                ended.refused(7, &["data has 9 bytes and ends before offset"]);
+            }
             assert_eq!(inventory(folder.path()), before, "{own:?}");
         }
     }
@@ -168,7 +171,7 @@ fn files_of_a_killed_writer_are_read_as_far_as_they_go() {
     for backend in ["posix", "mmap", "io-uring"] {
         let arguments =
             stream(folder.path(), &["-r", "--name", "killed", "-N", "2", "-t", "64k", "--backend", backend]);
-        run(&arguments).refused(7, &["rank 1", "data.0.00000001 ends before offset 65536"]);
+        run(&arguments).refused(7, &["rank 1", "data.0.00000001 has ", "and ends before offset "]);
     }
 }
 

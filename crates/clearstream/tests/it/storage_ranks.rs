@@ -115,8 +115,34 @@ fn root_ranks_of_several_hosts_measure_one_file_system() {
     let [openmpi, mpich] = Mpi::both(folder.path());
     let wrong = Mpi { library: openmpi.library, ..mpich };
     let arguments = wrong.arguments("stream", &directory, &lab.0, &["-b", "1MiB"]);
-    assert_ne!(run(&fields(&arguments)).code(), 0);
+    assert_eq!(run(&fields(&arguments)).code(), 5);
     eventually(Duration::from_secs(15), "nothing is left", || entries(&directory).is_empty());
+}
+
+/// Ranks of a launcher that is not their library's are each alone: all say so, whatever they were to do.
+#[test]
+fn ranks_of_a_foreign_launcher_are_refused_and_say_why() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = folder.path().join("data");
+    fs::create_dir(&directory).unwrap();
+    let [openmpi, mpich] = Mpi::both(folder.path());
+    for (launcher, library) in [(openmpi.mpirun, &mpich.library), (mpich.mpirun, &openmpi.library)] {
+        let target = directory.to_str().unwrap();
+        for job in [
+            &["storage", "stream", target, "-b", "1MiB"][..],
+            &["storage", "metadata", target, "-n", "10"],
+            &["explore", "leader"],
+        ] {
+            let mut command = common::mpirun(launcher, 2);
+            command.arg(common::program()).args(job).arg("--mpi").arg("--mpi-library").arg(library);
+            let ended = finish(command.spawn().unwrap(), Duration::from_secs(60));
+            assert_eq!(ended.code(), 5, "{launcher} {job:?}: {}", ended.stderr);
+            let said = ended.stderr.matches("clearstream: the launcher started 2 ranks").count();
+            // A launcher ends the others with the first one.
+            assert!((1..=2).contains(&said), "{launcher} {job:?}: {}", ended.stderr);
+            assert_eq!(entries(&directory), Vec::<String>::new(), "{launcher} {job:?}");
+        }
+    }
 }
 
 /// A rank that is killed in a phase ends the job within 10 s, is named, and leaves nothing; what others have in the

@@ -208,11 +208,11 @@ impl Test<'_> {
         log: &mut Option<Records>,
         report: &mut Report,
     ) -> Result<Option<Failure>, RankError> {
-        let is_own = self.kept.is_none();
+        let (is_own, bytes) = (self.kept.is_none(), self.config.transfer.0);
         let mut run = |limit, use_deadline| {
             let Some(Ok(transfers)) = transfers else { return (0, None) };
             let problem = transfers.run(limit, use_deadline, log).err();
-            let problem = problem.map(|error| of_transfer(&error, path, transfers.file(), is_own));
+            let problem = problem.map(|error| of_transfer(&error, path, transfers.file(), bytes, is_own));
             (transfers.count(), problem)
         };
         let (count, problem) = run(piece.count, true);
@@ -265,21 +265,30 @@ fn of_files(message: String) -> Failure {
 }
 
 /// `is_own` says that this run wrote the file.
-fn of_transfer(error: &TransferError, path: &Path, file: &std::fs::File, is_own: bool) -> Failure {
+fn of_transfer(
+    error: &TransferError,
+    path: &Path,
+    file: &std::fs::File,
+    bytes: u64,
+    is_own: bool,
+) -> Failure {
     let path = path.display();
     let message = match error {
         TransferError::System { offset, error } if error.kind() == io::ErrorKind::UnexpectedEof => {
             let there = file.metadata().map_or(0, |found| found.len());
-            match (there > *offset, is_own) {
+            let end = offset.saturating_add(bytes);
+            // The part of the transfer that is not there.
+            let lost = there.clamp(*offset, end);
+            match (lost == end, is_own) {
                 (true, _) => format!(
-                    "{path} at offset {offset}: the file system returns no data, though the file has {there} bytes"
+                    "{path} at offset {offset}: the file system returns less than {bytes} bytes, though the file has {there}"
                 ),
                 (false, true) => format!(
-                    "{path} has {there} bytes: what this run wrote at offset {offset} was acknowledged, and is lost"
+                    "{path} has {there} bytes: what this run wrote at offset {lost} was acknowledged, and is lost"
                 ),
                 (false, false) => format!(
-                    "{path} ends before offset {offset}: it is shorter than what was written, or of another shape than the \
-                     options say"
+                    "{path} has {there} bytes and ends before offset {end}: it is shorter than what was written, or of \
+                     another shape than the options say"
                 ),
             }
         }

@@ -113,8 +113,16 @@ impl Closed {
 /// Back end with its memory.
 enum Access {
     Posix { file: File, buffer: Buffer },
-    Mmap { file: File, buffer: Buffer, window: Option<(u64, SharedFileMap)> },
+    Mmap { file: File, buffer: Buffer, window: Option<Window> },
     Uring { file: File, ring: Box<UringFile>, begun: Vec<Begun> },
+}
+
+/// A block of a file that is mapped.
+struct Window {
+    start: u64,
+    map: SharedFileMap,
+    /// Bytes that the file had. Behind its end a page reads as zeros, without an error (mmap(2)).
+    file_bytes: u64,
 }
 
 /// A transfer of a ring.
@@ -233,12 +241,14 @@ impl<'a> Transfers<'a> {
             },
             Access::Mmap { file, buffer, window } => {
                 let start = offset - offset % task.layout.block();
-                if window.as_ref().is_none_or(|(place, _)| *place != start) {
+                if window.as_ref().is_none_or(|window| window.start != start) {
                     *window = None;
-                    let length = usize::try_from(task.layout.block()).unwrap_or(usize::MAX);
-                    *window = Some((start, SharedFileMap::at(file.as_fd(), start, length).map_err(failed)?));
+                    *window = Some(task.window(file, start).map_err(failed)?);
                 }
-                let Some((_, map)) = window else { return Ok(()) };
+                let Some(Window { map, file_bytes, .. }) = window else { return Ok(()) };
+                if is_read && offset + buffer.len() as u64 > *file_bytes {
+                    return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+                }
                 let within = usize::try_from(offset - start).unwrap_or(usize::MAX);
                 let is_writing = !is_read;
                 // Without its page a copy would end the process (SIGBUS).
@@ -315,6 +325,12 @@ impl Task<'_> {
     /// Place of a transfer in its file.
     fn offset(&self, number: u64) -> u64 {
         self.layout.offset(self.piece.owner, self.piece.first + number, self.order_of)
+    }
+
+    fn window(&self, file: &File, start: u64) -> io::Result<Window> {
+        let length = usize::try_from(self.layout.block()).unwrap_or(usize::MAX);
+        let map = SharedFileMap::at(file.as_fd(), start, length)?;
+        Ok(Window { start, map, file_bytes: file.metadata()?.len() })
     }
 
     /// Whether a transfer reads.

@@ -99,6 +99,18 @@ pub(crate) fn clearstream(arguments: &[&str]) -> Command {
     command
 }
 
+/// A launcher of ranks on this machine, both outputs piped; the ranks' program and its arguments follow.
+pub(crate) fn mpirun(launcher: &str, count: u32) -> Command {
+    let mut command = Command::new(launcher);
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    if launcher.ends_with("openmpi") {
+        command.args(["-H", &format!("localhost:{count}"), "--bind-to", "none"]);
+    }
+    command.args(["-np", &count.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 /// Runs to the end, at most 60 s.
 pub(crate) fn run(arguments: &[&str]) -> Run {
     finish(clearstream(arguments).spawn().unwrap(), Duration::from_secs(60))

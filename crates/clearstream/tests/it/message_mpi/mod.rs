@@ -208,12 +208,8 @@ fn root_the_study_of_the_paper_measures_over_mpi_in_a_lab() {
 fn ranks_work_beside_messages_by_both_methods() {
     for library in libraries() {
         for kind in ["overlap-polling", "overlap-wait"] {
-            let mut command = Command::new(&library.mpirun);
-            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-            if library.name == "openmpi" {
-                command.args(["-H", "localhost:2", "--bind-to", "none"]);
-            }
-            command.args(["-np", "2"]).arg(&library.program).args(["--kind", kind, "--sizes", "4096"]);
+            let mut command = common::mpirun(&library.mpirun, 2);
+            command.arg(&library.program).args(["--kind", kind, "--sizes", "4096"]);
             command.args(["--window", "8", "--work", "1000", "--iterations", "20"]);
             let output = command.args(["--warm-up-ns", "1", "--verify"]).output().unwrap();
             let case = format!("{} {kind}: {output:?}", library.name);
