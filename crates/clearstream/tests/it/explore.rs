@@ -4,7 +4,7 @@ use crate::common;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     sync::LazyLock,
     time::{Duration, Instant},
 };
@@ -343,7 +343,7 @@ impl Beside {
 #[test]
 fn root_a_study_explores_beside_bulk_flows() {
     let beside = Beside::new("explore-beside");
-    let of_mpi = options_of_mpi(LIBRARIES[0].mpirun[0], &LIBRARIES[0].path);
+    let of_mpi = options_of_mpi(LIBRARIES[0].mpirun, &LIBRARIES[0].path);
     for options in ["", &of_mpi] {
         let metric = |trial: &Value, name: &str| {
             let all = trial["outcome"]["measured"]["metrics"].as_array().unwrap();

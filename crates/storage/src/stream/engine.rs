@@ -306,10 +306,9 @@ impl<'a> Test<'a> {
 
     /// Number in the names of an iteration's files: of an earlier run there is one set, which every iteration uses.
     fn number(&self, iteration: u32) -> u32 {
-        let is_earlier = self.config.existing || !self.config.phases().iter().any(|phase| phase.writes());
         match &self.kept {
             Some(kept) => kept.record.iteration,
-            None if is_earlier => 0,
+            None if uses_earlier(self.config) => 0,
             None => iteration,
         }
     }
@@ -331,13 +330,18 @@ impl<'a> Test<'a> {
     }
 }
 
+/// Whether the files are those of an earlier run, with a record of it or without.
+pub(super) fn uses_earlier(config: &StreamConfig) -> bool {
+    config.existing || !config.phases().iter().any(|phase| phase.writes())
+}
+
 /// The record of an earlier run with its plan, read by rank 0 for all.
 fn from_earlier(
     world: &mut dyn World,
     config: &StreamConfig,
     folder: &Folder,
 ) -> Result<Option<FromEarlier>, StreamError> {
-    if config.phases().iter().any(|phase| phase.writes()) && !config.existing {
+    if !uses_earlier(config) {
         return Ok(None);
     }
     let size = world.size();

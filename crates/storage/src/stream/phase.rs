@@ -11,7 +11,7 @@ use quanta::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    engine::Test,
+    engine::{Test, uses_earlier},
     kept::Plan,
     memory::Memory,
     mix::Mix,
@@ -208,7 +208,7 @@ impl Test<'_> {
         log: &mut Option<Records>,
         report: &mut Report,
     ) -> Result<Option<Failure>, RankError> {
-        let (is_own, bytes) = (self.kept.is_none(), self.config.transfer.0);
+        let (is_own, bytes) = (!uses_earlier(self.config), self.config.transfer.0);
         let mut run = |limit, use_deadline| {
             let Some(Ok(transfers)) = transfers else { return (0, None) };
             let problem = transfers.run(limit, use_deadline, log).err();
