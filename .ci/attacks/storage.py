@@ -18,12 +18,15 @@ def inventory(folder):
     for place, folders, files in os.walk(folder):
         for name in folders + files:
             path = os.path.join(place, name)
-            entry = os.lstat(path)
             content = None
-            if stat.S_ISREG(entry.st_mode):
-                content = hashlib.sha256(open(path, "rb").read()).hexdigest()
-            elif stat.S_ISLNK(entry.st_mode):
-                content = os.readlink(path)
+            try:
+                entry = os.lstat(path)
+                if stat.S_ISREG(entry.st_mode):
+                    content = hashlib.sha256(open(path, "rb").read()).hexdigest()
+                elif stat.S_ISLNK(entry.st_mode):
+                    content = os.readlink(path)
+            except FileNotFoundError:
+                continue  # A guardian removes it just now.
             time_of = None if stat.S_ISDIR(entry.st_mode) else entry.st_mtime_ns
             found[os.path.relpath(path, folder)] = (entry.st_ino, entry.st_mode, content, time_of)
     return found
