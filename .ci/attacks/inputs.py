@@ -54,8 +54,8 @@ def made_inputs(folder):
         add("lab", path, "lab", "up", "{}")
     plan = f"{folder}/plan.json"
     subprocess.run(program("tune", "plan", "--rate", "40Gb/s", "--rtt", "17ms", "--out", plan), stdout=subprocess.DEVNULL, check=True)
-    add("plan", plan, "tune", "verify", "{}")
-    add("plan", plan, "tune", "render", "--as", "shell", "--out", f"{folder}/rendered", "{}")
+    add("plan", plan, "plan", "verify", "{}")
+    add("plan", plan, "plan", "render", "--as", "shell", "--out", f"{folder}/rendered", "{}")
     texts = [path for path in glob.glob(f"{ROOT}/fixtures/configs/**", recursive=True) if os.path.isfile(path)]
     for path in texts:
         add("settings", path, "tune", "lint", "{}")
@@ -88,7 +88,7 @@ def inputs(count, chance):
         record = f"{ROOT}/fixtures/records/clearstream-40ge"
         journals = "/var/lib/clearstream/plans"
         plan = f"{folder}/plan.json"
-        if run([PROGRAM, "tune", "apply", "--yes", plan])[0] != 0:
+        if run([PROGRAM, "plan", "apply", "--yes", plan])[0] != 0:
             fail("inputs", "a plan for the mutated journals could not be applied")
         journal = glob.glob(f"{journals}/*.jsonl")[0]
         with open(journal, "rb") as file:
@@ -111,7 +111,7 @@ def inputs(count, chance):
                 path = journal
                 with open(path, "wb") as file:
                     file.write(mutated(journal_bytes, chance))
-                command = [PROGRAM, "tune", chance.choice(["history", "history", "recover"])]
+                command = [PROGRAM, "plan", chance.choice(["history", "history", "recover"])]
             else:
                 _, data, suffix, words = chance.choice(of[name])
                 path = f"{folder}/mutated{suffix}"
@@ -130,5 +130,5 @@ def inputs(count, chance):
         # What was applied for the journal is restored: sections do not depend on each other.
         with open(journal, "wb") as file:
             file.write(journal_bytes)
-        subprocess.run([PROGRAM, "tune", "revert", "--force"], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run([PROGRAM, "plan", "revert", "--force"], stdout=subprocess.DEVNULL, check=True)
     return f"{count} mutated files of {len(names)} kinds"

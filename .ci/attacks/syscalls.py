@@ -1,6 +1,6 @@
 """Failing system calls and kills while settings change: SIGKILL at each system call
-of `tune apply` and `tune revert`, ENOSPC and EIO at each that takes a file or a
-descriptor. Afterwards `tune recover` leaves the settings before or after."""
+of `plan apply` and `plan revert`, ENOSPC and EIO at each that takes a file or a
+descriptor. Afterwards `plan recover` leaves the settings before or after."""
 import json, os, re, shutil, subprocess, sys, tempfile
 
 from .common import PROGRAM, ROOT, fail, in_namespaces, run
@@ -49,13 +49,13 @@ def attempt(verb, call, number, what, before, after, folder):
     panicked = b"panicked" in output and not any(text in output for text in of_library)
     if code is None or panicked:
         fail("syscalls", f"{name}: {output[-200:]!r}")
-    recovered = subprocess.run([PROGRAM, "tune", "recover"], capture_output=True)
+    recovered = subprocess.run([PROGRAM, "plan", "recover"], capture_output=True)
     if settings() not in (before, after):
         fail("syscalls", f"{name}: between, {settings()}")
     if recovered.returncode not in (0, 7):
         fail("syscalls", f"recover after {name}: {recovered.stderr[-200:]!r}")
     if settings() != before:
-        subprocess.run([PROGRAM, "tune", "revert", "--force"], capture_output=True)
+        subprocess.run([PROGRAM, "plan", "revert", "--force"], capture_output=True)
     if settings() != before:
         fail("syscalls", f"{name}: not to be reverted")
     return injected
@@ -79,7 +79,7 @@ def part(scale, first, parts):
     with tempfile.TemporaryDirectory() as folder:
         plan = f"{folder}/plan.json"
         subprocess.run([PROGRAM, "tune", "plan", "--rate", "40Gb/s", "--rtt", "17ms", "--out", plan], stdout=subprocess.DEVNULL, check=True)
-        apply, revert = [PROGRAM, "tune", "apply", "--yes", plan], [PROGRAM, "tune", "revert"]
+        apply, revert = [PROGRAM, "plan", "apply", "--yes", plan], [PROGRAM, "plan", "revert"]
         # An older journal is there, as on a host that was tuned before.
         for verb in (apply, revert):
             subprocess.run(verb, stdout=subprocess.DEVNULL, check=True)

@@ -94,7 +94,7 @@ pub enum ImproveError {
     Option(#[from] clearstream_schema::flow::FlowOptionError),
     /// Changes could not be reverted.
     #[error(
-        "{host}: changes are still effective: {source}; there, `clearstream tune revert {journal}` reverts them"
+        "{host}: changes are still effective: {source}; there, `clearstream plan revert {journal}` reverts them"
     )]
     StillEffective {
         /// Host.

@@ -27,7 +27,7 @@ pub struct Event<R = Value> {
     pub time: String,
     /// Name of the host that reports it.
     pub host: String,
-    /// The verb, `flow` or `tune apply`; within a trial of a study the trial's workload.
+    /// The verb, `flow` or `plan apply`; within a trial of a study the trial's workload.
     pub workload: String,
     /// Trial of a study, from 0 as in its record; absent outside of trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]

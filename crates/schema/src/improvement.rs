@@ -185,7 +185,7 @@ pub struct KeptJournal {
     pub end: End,
     /// Its name.
     pub host: String,
-    /// Name for `clearstream tune revert` on that host.
+    /// Name for `clearstream plan revert` on that host.
     pub journal: String,
 }
 

@@ -74,7 +74,7 @@ pub fn summary(found: &Improvement, paint: Paint) -> String {
     }
     for kept in &found.journals {
         text.push_str(&format!(
-            "in effect at {}: `clearstream tune revert {}` there reverts it\n",
+            "in effect at {}: `clearstream plan revert {}` there reverts it\n",
             kept.host, kept.journal
         ));
     }

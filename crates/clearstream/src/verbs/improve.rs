@@ -110,7 +110,7 @@ impl ImproveArgs {
         if !std::io::stdin().is_terminal() {
             return Err(not_a_terminal(&question));
         }
-        output::log(&format!("{question} (`clearstream tune revert` restores them). Continue? [y/N]"));
+        output::log(&format!("{question} (`clearstream plan revert` restores them). Continue? [y/N]"));
         match lines::answer(std::io::stdin())?.as_str() {
             "y" | "Y" | "yes" => Ok(()),
             _ => Err(CommandError::usage("nothing was changed")),

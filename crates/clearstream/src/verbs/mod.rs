@@ -69,7 +69,7 @@ pub enum Verb {
     Overlap(Box<overlap::OverlapArgs>),
     /// Explore the states of a model by many ranks: threads, or processes of an MPI job
     Explore(explore::ExploreArgs),
-    /// Check what a mounted file system gives
+    /// Measure and check a file system: streaming (as IOR), metadata (as mdtest), semantics
     #[command(subcommand)]
     Storage(storage::StorageVerb),
     /// Report what limits the path to another host, with evidence and suggestions
@@ -149,15 +149,9 @@ impl Verb {
 
     fn finishing(&self) -> Finishing {
         use plan::PlanVerb;
-        use route::RouteVerb;
-        use tune::TuneVerb;
         match self {
-            Self::Plan(PlanVerb::Guard(_) | PlanVerb::Recover(_)) | Self::Tune(TuneVerb::Recover(_)) => {
-                Finishing::No
-            }
-            Self::Plan(PlanVerb::Confirm(_) | PlanVerb::Revert(_))
-            | Self::Tune(TuneVerb::Revert(_))
-            | Self::Route(RouteVerb::Confirm(_) | RouteVerb::Revert(_)) => Finishing::After,
+            Self::Plan(PlanVerb::Guard(_) | PlanVerb::Recover(_)) => Finishing::No,
+            Self::Plan(PlanVerb::Confirm(_) | PlanVerb::Revert(_)) => Finishing::After,
             Self::Plan(_)
             | Self::Tune(_)
             | Self::Route(_)

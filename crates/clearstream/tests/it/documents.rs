@@ -21,7 +21,7 @@ const COMMAND_AT_THE_END: [&str; 1] = ["study schedule"];
 
 /// What needs a privilege or changes the host: `tests/streams.rs` and the tests of
 /// each read its document, which is validated too.
-const PRIVILEGED: [&str; 26] = [
+const PRIVILEGED: [&str; 20] = [
     "cc load",
     "cc unload",
     "deploy",
@@ -36,18 +36,12 @@ const PRIVILEGED: [&str; 26] = [
     "plan revert",
     "plan verify",
     "route apply",
-    "route confirm",
     "route drain",
     "route health",
     "route prove",
-    "route revert",
     "route undrain",
     "route verify",
     "route watch",
-    "tune apply",
-    "tune recover",
-    "tune revert",
-    "tune verify",
 ];
 
 const STUDY: &str = r#"
@@ -159,7 +153,7 @@ fn assert_sample(workload: &str, sample: &Value) {
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 51] = [
+const RUN: [(&str, &str, &str); 49] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/clearstream-40ge", "diagnosis"),
@@ -205,18 +199,16 @@ const RUN: [(&str, &str, &str); 51] = [
     ("runs show", "ROOT/fixtures/records/clearstream-40ge", "run-overview"),
     ("runs trend", "TMP/runs", "trend"),
     ("plan history", "", "journals"),
-    ("tune history", "", "journals"),
     ("tune lint", "ROOT/fixtures/configs/clearstream-40ge/sysctl.conf", "lint"),
     ("tune plan", "--rate 10Gb/s --rtt 17ms --from SERVER --out TMP/plan.json", "plan"),
-    ("tune render", "TMP/plan.json --as sysctl.d --out TMP/etc", "rendered-plan"),
     ("plan show", "TMP/plan.json", "plan"),
-    ("plan render", "TMP/plan.json --as sysctl.d --out TMP/etc-too", "rendered-plan"),
+    ("plan render", "TMP/plan.json --as sysctl.d --out TMP/etc", "rendered-plan"),
 ];
 
 /// "Verifying the RSS hash calculation", Microsoft.
 const KEY: &str = "6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa";
 
-/// The verbs below a command that do something, `tune apply`.
+/// The verbs below a command that do something, `plan apply`.
 fn leaves(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) {
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help") {
         let path = format!("{path} {}", verb.get_name()).trim().to_owned();
@@ -425,7 +417,7 @@ fn a_printed_plan_is_taken_as_a_file() {
     fs::write(&path, planned.ok()).unwrap();
     let etc = folder.path().join("etc");
     let arguments =
-        ["tune", "render", path.to_str().unwrap(), "--as", "sysctl.d", "--out", etc.to_str().unwrap()];
+        ["plan", "render", path.to_str().unwrap(), "--as", "sysctl.d", "--out", etc.to_str().unwrap()];
     let ended = run(&arguments);
     // 8: some settings have no place in such a file; a plan that cannot be read ends with 2.
     assert!(matches!(ended.code(), 0 | 8), "{}", ended.stderr);

@@ -59,14 +59,12 @@ fn root_times_of_a_lab_are_written_as_elsewhere() {
 #[test]
 fn verify_and_revert_each_name_what_cannot_be_done() {
     let folder = tempfile::tempdir().unwrap();
-    for verb in ["plan", "tune", "route"] {
-        for action in ["verify", "revert"] {
-            let mut command = clearstream(&[verb, action]);
-            command.env("CLEARSTREAM_PLANS", folder.path());
-            let ended = finish(command.spawn().unwrap(), Duration::from_secs(20));
-            let participle = if action == "verify" { "could be verified" } else { "could be reverted" };
-            ended.refused(2, &[participle, "clearstream plan history"]);
-        }
+    for (verb, action) in [("plan", "verify"), ("route", "verify"), ("plan", "revert")] {
+        let mut command = clearstream(&[verb, action]);
+        command.env("CLEARSTREAM_PLANS", folder.path());
+        let ended = finish(command.spawn().unwrap(), Duration::from_secs(20));
+        let participle = if action == "verify" { "could be verified" } else { "could be reverted" };
+        ended.refused(2, &[participle, "clearstream plan history"]);
     }
 }
 

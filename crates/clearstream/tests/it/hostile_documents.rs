@@ -36,7 +36,7 @@ const fn lax(arguments: &'static str) -> Kind {
 }
 
 const KINDS: [Kind; 15] = [
-    strict("$CS tune verify $FILE"),
+    strict("$CS plan verify $FILE"),
     strict("$CS plan show $FILE"),
     strict("$CS route plan $FILE"),
     strict("$CS lab up $FILE"),

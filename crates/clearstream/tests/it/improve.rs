@@ -53,7 +53,7 @@ fn root_a_hangup_restores_the_change_in_test() {
     assert_eq!(ended.code(), 130, "{}", ended.stderr);
     assert_eq!(shown(), before);
     for host in ["alpha", "beta"] {
-        let recovered = at(host, &[common::program().to_str().unwrap(), "tune", "recover"]);
+        let recovered = at(host, &[common::program().to_str().unwrap(), "plan", "recover"]);
         assert!(recovered.contains("nothing was interrupted"), "{recovered}");
     }
 }
@@ -129,7 +129,7 @@ fn root_killed_while_a_change_is_in_test_nothing_unproven_stays() {
     });
     for host in ["here", "there"] {
         let program = common::program().to_str().unwrap();
-        let mut recover = clearstream(&["lab", "exec", &lab.0, host, "--", program, "tune", "recover"]);
+        let mut recover = clearstream(&["lab", "exec", &lab.0, host, "--", program, "plan", "recover"]);
         recover.env("CLEARSTREAM_PLANS", &plans);
         let recovered = finish(recover.spawn().unwrap(), Duration::from_secs(30));
         assert!(recovered.ok().contains("nothing was interrupted"), "{}", recovered.stdout);

@@ -113,15 +113,6 @@ impl Here {
     }
 }
 
-/// A document without what no two of them have alike: the name of its journal, and
-/// where it comes from.
-fn alike(mut document: Value) -> Value {
-    for key in ["journal", "provenance"] {
-        document.as_object_mut().unwrap().remove(key);
-    }
-    document
-}
-
 #[test]
 fn root_settings_are_planned_applied_verified_confirmed_and_reverted() {
     let here = Here::new("e2e-verb-settings");
@@ -147,15 +138,7 @@ fn root_settings_are_planned_applied_verified_confirmed_and_reverted() {
     let reverted = here.json(&format!("plan revert {journal}"));
     assert_eq!((here.shown(), &reverted["restored_count"]), (before.clone(), &applied["changed_count"]));
 
-    // The other spelling has the same documents.
-    let by_tune = here.json(&format!("tune apply {file} --yes"));
-    assert_eq!((alike(by_tune), here.shown()), (alike(applied.clone()), after.clone()));
-    assert_eq!(alike(here.json("tune verify")), alike(here.json("plan verify")));
-    assert_eq!(alike(here.json("tune history")), alike(here.json("plan history")));
-    assert_eq!(alike(here.json("tune revert")), alike(reverted));
-    assert_eq!(alike(here.json("tune recover")), alike(here.json("plan recover")));
-
-    let waits = here.clearstream(&format!("tune apply {file} --yes --confirm-within 60s"));
+    let waits = here.clearstream(&format!("plan apply {file} --yes --confirm-within 60s"));
     assert!(waits.ok().contains("unless you run: clearstream plan confirm"), "{}", waits.stdout);
     assert_eq!(here.states().last().unwrap(), "pending");
     let confirmed = here.json("plan confirm");
@@ -208,11 +191,11 @@ fn root_routes_that_are_planned_are_applied_under_the_guard() {
     assert!(applied.ok().contains("restored in 2s unless you run: clearstream plan confirm"));
     eventually(Duration::from_secs(20), "it is reverted", || here.states() == ["reverted"]);
     assert_eq!(here.shown(), before);
-    // Confirmed, by the other spelling.
+    // Confirmed.
     here.json(&format!("plan apply {file} --yes --confirm-within 60s"));
     let refused = here.clearstream(&format!("route apply {fabric} --yes"));
     refused.refused(4, &["waits for confirmation", "clearstream plan confirm"]);
-    here.json("route confirm");
+    here.json("plan confirm");
     here.clearstream("plan verify").ok();
     here.clearstream(&format!("route verify {fabric}")).ok();
     assert!(here.shown().contains("10.9.0.0/24"));
@@ -222,7 +205,7 @@ fn root_routes_that_are_planned_are_applied_under_the_guard() {
     let states = ["reverted", "applied", "reverted"];
     eventually(Duration::from_secs(20), "the revert is reverted", || here.states() == states);
     assert_eq!(here.shown(), after);
-    here.json("route revert");
+    here.json("plan revert");
     assert_eq!(here.shown(), before);
 
     // What cuts the default route is shown, and refused; forced, it is done.

@@ -50,27 +50,27 @@ fn root_the_verbs_change_a_labs_host_and_put_it_back() {
     let file = folder.path().join("plan.json");
     fs::write(&file, serde_json::to_string(&plan()).unwrap()).unwrap();
     let (file, program) = (file.to_str().unwrap(), program().to_str().unwrap());
-    let tune = |arguments: &[&str]| {
+    let change = |arguments: &[&str]| {
         let mut command =
-            clearstream(&[&["lab", "exec", &lab.0, "here", "--", program, "tune"], arguments].concat());
+            clearstream(&[&["lab", "exec", &lab.0, "here", "--", program, "plan"], arguments].concat());
         command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
         finish(command.spawn().unwrap(), Duration::from_secs(30))
     };
     let before = shown(&lab);
-    tune(&["verify", file]).refused_with(8);
-    let applied = tune(&["apply", file, "--yes", "--json"]).json();
+    change(&["verify", file]).refused_with(8);
+    let applied = change(&["apply", file, "--yes", "--json"]).json();
     assert_eq!(applied["changed_count"], 3);
     assert!(shown(&lab).contains("67108864") && shown(&lab).contains("tcp_timestamps = 0"));
-    tune(&["verify", file]).ok();
-    assert_eq!(tune(&["apply", file, "--yes", "--json"]).json()["changed_count"], 0);
+    change(&["verify", file]).ok();
+    assert_eq!(change(&["apply", file, "--yes", "--json"]).json()["changed_count"], 0);
     // The host around the lab has the same folder and must not be touched.
-    let outside = clearstream(&["tune", "revert", applied["journal"].as_str().unwrap(), "--force"])
+    let outside = clearstream(&["plan", "revert", applied["journal"].as_str().unwrap(), "--force"])
         .env("CLEARSTREAM_PLANS", folder.path().join("plans"))
         .output()
         .unwrap();
     assert!(!outside.status.success());
     assert!(String::from_utf8_lossy(&outside.stderr).contains("another network namespace"));
-    tune(&["revert", applied["journal"].as_str().unwrap()]).ok();
+    change(&["revert", applied["journal"].as_str().unwrap()]).ok();
     assert_eq!(shown(&lab), before);
 }
 
@@ -174,8 +174,8 @@ fn root_a_change_under_test_goes_with_its_tester() {
         assert_eq!(applied.changed_count, 3);
         (peer, applied.journal.unwrap())
     };
-    let tune = |arguments: &[&str]| {
-        let here = ["lab", "exec", &lab.0, "here", "--", program().to_str().unwrap(), "tune"];
+    let change = |arguments: &[&str]| {
+        let here = ["lab", "exec", &lab.0, "here", "--", program().to_str().unwrap(), "plan"];
         let mut command = clearstream(&[&here, arguments].concat());
         command.env("CLEARSTREAM_PLANS", &plans);
         finish(command.spawn().unwrap(), Duration::from_secs(30))
@@ -186,13 +186,13 @@ fn root_a_change_under_test_goes_with_its_tester() {
         eventually(Duration::from_secs(20), "no guardian stays", || {
             processes(&plans, "plan guard").is_empty()
         });
-        assert!(tune(&["recover"]).ok().contains("nothing was interrupted"));
+        assert!(change(&["recover"]).ok().contains("nothing was interrupted"));
     };
     // The session ends in order.
     let (peer, _) = begin();
     assert!(shown(&lab).contains("67108864"));
-    assert!(tune(&["history"]).ok().contains("pending"));
-    assert!(tune(&["recover"]).ok().contains("nothing was interrupted"), "its tester lives");
+    assert!(change(&["history"]).ok().contains("pending"));
+    assert!(change(&["recover"]).ok().contains("nothing was interrupted"), "its tester lives");
     assert!(shown(&lab).contains("67108864"));
     peer.shutdown();
     is_restored();
@@ -211,7 +211,7 @@ fn root_a_change_under_test_goes_with_its_tester() {
     drop(peer);
     eventually(Duration::from_secs(20), "they are gone", || processes(&plans, "agent").is_empty());
     assert!(shown(&lab).contains("67108864"));
-    let recovered = tune(&["recover", "--json"]).json();
+    let recovered = change(&["recover", "--json"]).json();
     let recovered = &recovered["journals"][0];
     assert_eq!(
         (recovered["journal"].as_str(), recovered["found"].as_str()),
@@ -224,8 +224,8 @@ fn root_a_change_under_test_goes_with_its_tester() {
     peer.call(&keep).unwrap();
     assert!(peer.call(&keep).is_err(), "it is not under test any more");
     peer.shutdown();
-    assert!(tune(&["recover"]).ok().contains("nothing was interrupted"));
+    assert!(change(&["recover"]).ok().contains("nothing was interrupted"));
     assert!(shown(&lab).contains("67108864"));
-    tune(&["revert", &journal]).ok();
+    change(&["revert", &journal]).ok();
     is_restored();
 }

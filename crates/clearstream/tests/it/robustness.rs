@@ -153,7 +153,7 @@ fn nothing_that_a_terminal_obeys_is_printed() {
         vec!["inspect", "--from", text(&host), "--json"],
         vec!["tune", "lint", "--from", text(&host)],
         vec!["study", "run", text(&study), "--to", "localhost"],
-        vec!["tune", "verify", text(&plan)],
+        vec!["plan", "verify", text(&plan)],
         vec!["lab", "up", text(&lab)],
         vec!["lab", "up", "./\x1b[2J\u{9b}.toml"],
         vec!["flow", "\x1b]0;evil\x07.invalid", "--pairing", "/nonexistent"],

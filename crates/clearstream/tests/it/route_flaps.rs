@@ -114,7 +114,7 @@ fn root_a_watch_restores_whatever_takes_its_routes_once_and_not_what_is_reverted
     assert_eq!(events(&watch).0, before + 1, "one event for each: {:?}", watch.of("lost"));
     assert_eq!(watch.of("failed").len(), 0, "{:?}", watch.of("failed"));
 
-    fabric.route("c1", &["revert"]).ok();
+    fabric.change("c1", &["revert"]).ok();
     sleep(Duration::from_millis(1500));
     assert_eq!(fabric.exec("c1", "ip route show 10.10.0.0/24").trim(), "");
     assert_eq!(fabric.exec("c1", "ip nexthop").trim(), "");

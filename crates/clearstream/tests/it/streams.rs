@@ -76,7 +76,7 @@ fn root_each_setting_that_a_plan_changes_is_an_event() {
         "plan",
     );
     let applied =
-        events(&inside(&lab, &journals, &["tune", "apply", plan, "--yes"]), "tune apply", "applied");
+        events(&inside(&lab, &journals, &["plan", "apply", plan, "--yes"]), "plan apply", "applied");
     let changed = applied.last().unwrap()["payload"]["changed_count"].as_u64().unwrap();
     let settings: Vec<&str> = applied
         .iter()
@@ -86,11 +86,11 @@ fn root_each_setting_that_a_plan_changes_is_an_event() {
     assert!(changed >= 2 && settings.len() as u64 >= changed, "{changed}: {settings:?}");
     assert!(settings.iter().any(|setting| setting.contains("tcp_wmem")), "{settings:?}");
 
-    let verified = events(&inside(&lab, &journals, &["tune", "verify"]), "tune verify", "verification");
+    let verified = events(&inside(&lab, &journals, &["plan", "verify"]), "plan verify", "verification");
     assert_eq!(count(&verified, "change"), 0);
-    let reverted = events(&inside(&lab, &journals, &["tune", "revert"]), "tune revert", "reverted");
+    let reverted = events(&inside(&lab, &journals, &["plan", "revert"]), "plan revert", "reverted");
     assert_eq!(reverted[0]["payload"]["name"], "reverting", "{}", reverted[0]);
-    events(&inside(&lab, &journals, &["tune", "recover"]), "tune recover", "recovered");
+    events(&inside(&lab, &journals, &["plan", "recover"]), "plan recover", "recovered");
 }
 
 #[test]

@@ -80,9 +80,9 @@ fn bad_input_gets_one_line() {
         .refused_by_usage("storage");
     let garbage = folder.path().join("plan.json");
     std::fs::write(&garbage, b"\xff\x00 not a plan").unwrap();
-    run(&["tune", "apply", garbage.to_str().unwrap(), "--yes"]).refused(7, &["plan.json"]);
+    run(&["plan", "apply", garbage.to_str().unwrap(), "--yes"]).refused(7, &["plan.json"]);
     std::fs::write(&garbage, "{\"schema\":\"clearstream.plan\"}").unwrap();
-    run(&["tune", "apply", garbage.to_str().unwrap(), "--yes"]).refused(2, &["plan.json", "tune plan"]);
+    run(&["plan", "apply", garbage.to_str().unwrap(), "--yes"]).refused(2, &["plan.json", "tune plan"]);
     // Bytes that are no text are reported in their line; the rest is checked.
     let conf = folder.path().join("a.conf");
     std::fs::write(&conf, b"\xff\xfe\x00\nnet.ipv4.tcp_sack = 0\n").unwrap();
@@ -106,13 +106,13 @@ fn plans_for_a_captured_host() {
     let plan: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
     assert_valid("plan", &plan);
     // It was made for another host, which is reported before any change.
-    let refused = run(&["tune", "apply", out.to_str().unwrap(), "--yes"]);
+    let refused = run(&["plan", "apply", out.to_str().unwrap(), "--yes"]);
     refused.refused(2, &["at-rest"]);
     // No confirmation is possible here.
-    run(&["tune", "apply", out.to_str().unwrap()]).refused(2, &["--yes"]);
+    run(&["plan", "apply", out.to_str().unwrap()]).refused(2, &["--yes"]);
     let files = folder.path().join("files");
     let rendered =
-        run(&["tune", "render", out.to_str().unwrap(), "--as", "shell", "--out", files.to_str().unwrap()]);
+        run(&["plan", "render", out.to_str().unwrap(), "--as", "shell", "--out", files.to_str().unwrap()]);
     assert!(rendered.ok().contains(files.to_str().unwrap()));
     let script = first_file(&files);
     assert!(std::fs::read_to_string(&script).unwrap().contains("170917888"));
@@ -175,8 +175,8 @@ fn root_applies_verifies_and_reverts_inside_a_lab() {
     let shown =
         inside(&name, journals, &["tune", "plan", "--rate", "40Gb/s", "--rtt", "17ms", "--out", plan]);
     assert!(shown.ok().contains("default_qdisc belongs to the host"), "{}", shown.stdout);
-    inside(&name, journals, &["tune", "verify", plan]).refused_with(8);
-    let applied = inside(&name, journals, &["tune", "apply", plan, "--yes", "--json"]).json();
+    inside(&name, journals, &["plan", "verify", plan]).refused_with(8);
+    let applied = inside(&name, journals, &["plan", "apply", plan, "--yes", "--json"]).json();
     assert!(applied["changed_count"].as_u64().unwrap() >= 2, "{applied}");
     // 2 x 85 MB / 0.85 = 200 MB in whole MiB, and twice that where the
     // namespace has taken BBR over from the machine.
@@ -184,22 +184,22 @@ fn root_applies_verifies_and_reverts_inside_a_lab() {
         run(&["lab", "exec", &name, "here", "--", "cat", "/proc/sys/net/ipv4/tcp_congestion_control"]);
     let expected = if control.ok().starts_with("bbr") { "400556032" } else { "200278016" };
     assert_eq!(wmem()[2], expected);
-    inside(&name, journals, &["tune", "verify", plan]).ok();
+    inside(&name, journals, &["plan", "verify", plan]).ok();
     // The plan is in the journal, too.
     let journal = applied["journal"].as_str().unwrap();
-    let of_journal = inside(&name, journals, &["tune", "verify", journal]);
+    let of_journal = inside(&name, journals, &["plan", "verify", journal]);
     assert!(of_journal.ok().contains("tcp_wmem"), "{}", of_journal.stdout);
-    inside(&name, journals, &["tune", "verify"]).ok();
-    let second = inside(&name, journals, &["tune", "apply", plan, "--yes", "--json"]).json();
+    inside(&name, journals, &["plan", "verify"]).ok();
+    let second = inside(&name, journals, &["plan", "apply", plan, "--yes", "--json"]).json();
     assert_eq!(second["changed_count"], 0);
-    let report = inside(&name, journals, &["tune", "history", "--json"]).json();
+    let report = inside(&name, journals, &["plan", "history", "--json"]).json();
     assert_eq!(report["journals"].as_array().unwrap().len(), 1, "{report}");
-    inside(&name, journals, &["tune", "recover"]).ok();
-    inside(&name, journals, &["tune", "revert"]).ok();
+    inside(&name, journals, &["plan", "recover"]).ok();
+    inside(&name, journals, &["plan", "revert"]).ok();
     assert_eq!(wmem(), before);
-    inside(&name, journals, &["tune", "revert"]).refused(2, &["history"]);
-    inside(&name, journals, &["tune", "verify"]).refused(2, &["history"]);
-    inside(&name, journals, &["tune", "verify", journal]).refused_with(8);
+    inside(&name, journals, &["plan", "revert"]).refused(2, &["history"]);
+    inside(&name, journals, &["plan", "verify"]).refused(2, &["history"]);
+    inside(&name, journals, &["plan", "verify", journal]).refused_with(8);
     drop(lab);
 }
 

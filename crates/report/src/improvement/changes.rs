@@ -31,7 +31,7 @@ pub(super) fn journals(found: &Improvement) -> Vec<Journal> {
         .map(|kept| Journal {
             host: kept.host.clone(),
             end: wording::end(kept.end),
-            command: format!("clearstream tune revert {}", shell_quoted(&kept.journal)),
+            command: format!("clearstream plan revert {}", shell_quoted(&kept.journal)),
         })
         .collect()
 }

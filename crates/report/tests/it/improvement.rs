@@ -117,8 +117,8 @@ fn runs_and_changes_stand_in_full() {
             .contains("<td>4096 131072 6291456</td><td>4096 131072 169869312</td><td>for new sockets</td>")
     );
     assert!(!effective.contains("eth2") && !effective.contains("bbr"), "rejected changes are not effective");
-    let newest = effective.find("clearstream tune revert 20260102T030406Z-77ff").unwrap();
-    assert!(newest < effective.find("clearstream tune revert 20260102T030405Z-1a2b").unwrap());
+    let newest = effective.find("clearstream plan revert 20260102T030406Z-77ff").unwrap();
+    assert!(newest < effective.find("clearstream plan revert 20260102T030405Z-1a2b").unwrap());
     assert!(page.contains("CAP_SYS_ADMIN is missing"), "notices");
 }
 
@@ -214,7 +214,7 @@ fn hostile_text_is_text_and_nothing_is_loaded() {
     assert!(!page.contains(" onload='x'") && !page.contains("\" onload="));
     assert!(page.contains("{{ 7*7 }}"), "text of a document is never a template");
     assert!(
-        page.contains("clearstream tune revert &#x27;") || page.contains("clearstream tune revert &#39;"),
+        page.contains("clearstream plan revert &#x27;") || page.contains("clearstream plan revert &#39;"),
         "a hostile journal is quoted for the shell"
     );
     let elsewhere = page.replace("http://www.w3.org/2000/svg", "");

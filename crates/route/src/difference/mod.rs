@@ -73,7 +73,7 @@ pub enum DifferenceError {
     },
     /// A group cannot be made another kind in place.
     #[error(
-        "nexthop group {id} is \"{live}\" and is to be \"{wanted}\", which no kernel changes in place: `clearstream route revert` first, or choose another first-nexthop in the fabric's [numbers]"
+        "nexthop group {id} is \"{live}\" and is to be \"{wanted}\", which no kernel changes in place: `clearstream plan revert` first, or choose another first-nexthop in the fabric's [numbers]"
     )]
     OtherGroup {
         /// Its number.

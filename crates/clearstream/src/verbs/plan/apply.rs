@@ -1,5 +1,4 @@
-//! `clearstream plan apply` and its alias `tune apply`, and the same for a plan that
-//! `route apply` makes.
+//! `clearstream plan apply`, and the same for a plan that `route apply` makes.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},

@@ -1,6 +1,5 @@
 //! `clearstream plan`: the only method of changing a host. Plans of `tune`, `place` and
-//! `route` are applied by [`Applying`]; verbs of the same names below `tune` and
-//! `route` are aliases of those here.
+//! `route` are applied by [`Applying`].
 
 mod apply;
 mod documents;
@@ -21,7 +20,7 @@ pub use self::{
     guard::guarded_for_agent,
     history::{HistoryArgs, RecoverArgs},
     render::RenderArgs,
-    revert::{ConfirmArgs, RevertAllowed, RevertArgs},
+    revert::{ConfirmArgs, RevertArgs},
     verify::VerifyArgs,
 };
 pub(super) use self::{

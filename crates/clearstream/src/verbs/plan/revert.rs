@@ -40,33 +40,6 @@ impl ConfirmArgs {
 pub struct RevertArgs {
     /// Journal, as `plan history` names it (default: the newest one that is applied here)
     journal: Option<String>,
-    #[command(flatten)]
-    allowed: RevertAllowed,
-}
-
-impl RevertArgs {
-    /// Runs it.
-    pub fn run(self, out: &Output) -> Result<(), CommandError> {
-        let options = Options::live()?;
-        let journal = match self.journal {
-            Some(journal) => journal,
-            None => newest(&options, "nothing is", "reverted", |_| true)?,
-        };
-        self.allowed.revert(&journal, &options, out)
-    }
-}
-
-/// The change is done; the journal, which says otherwise, is named.
-fn say_unmarked(journal: &str, reason: Option<&str>) {
-    if let Some(reason) = reason {
-        let remedy = format!("when the folder can be written, clearstream plan revert {journal} marks it");
-        output::log(&format!("clearstream: journal {journal} is not marked: {reason}; {remedy}"));
-    }
-}
-
-/// What a revert may do.
-#[derive(Debug, Clone, Copy, Default, clap::Args)]
-pub struct RevertAllowed {
     /// Revert even if a live value is neither the applied nor the saved one, or if it
     /// cuts or moves the controlling connection or the default route
     #[arg(long)]
@@ -76,18 +49,18 @@ pub struct RevertAllowed {
     confirm_within: Option<TimeSpan>,
 }
 
-impl RevertAllowed {
+impl RevertArgs {
     /// Reverts a journal and prints what was restored.
-    pub(in crate::verbs) fn revert(
-        self,
-        journal: &str,
-        options: &Options,
-        out: &Output,
-    ) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let options = Options::live()?;
+        let journal = match self.journal {
+            Some(journal) => journal,
+            None => newest(&options, "nothing is", "reverted", |_| true)?,
+        };
         out.state("reverting", None, || None);
         shed_limits();
         let guarded = guarded().forcing(self.force).confirmed_within(self.confirm_within.map(duration));
-        let done = guarded.revert(journal, options)?;
+        let done = guarded.revert(&journal, &options)?;
         let Reverted { journal, restored_count, gone, is_unconfirmed, unmarked } = done;
         let waits = self.confirm_within.filter(|_| is_unconfirmed);
         let confirm_within_ns = waits.map(|within| within.0);
@@ -106,5 +79,13 @@ impl RevertAllowed {
             }
             text
         })?)
+    }
+}
+
+/// The change is done; the journal, which says otherwise, is named.
+fn say_unmarked(journal: &str, reason: Option<&str>) {
+    if let Some(reason) = reason {
+        let remedy = format!("when the folder can be written, clearstream plan revert {journal} marks it");
+        output::log(&format!("clearstream: journal {journal} is not marked: {reason}; {remedy}"));
     }
 }

@@ -9,7 +9,6 @@ mod plan;
 mod printer;
 mod prove;
 mod render;
-mod revert;
 mod standing;
 mod verify;
 mod watch;
@@ -18,7 +17,6 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use super::plan::ConfirmArgs;
 use crate::{exit::CommandError, output::Output};
 
 /// Routes over several gateways between networks: plan, files, proof, health.
@@ -34,8 +32,6 @@ pub enum RouteVerb {
     New(new::NewArgs),
     /// Apply the fabric's plan for this host: `plan apply` with that plan
     Apply(apply::ApplyArgs),
-    /// Keep what was applied with --confirm-within: the same as `plan confirm`
-    Confirm(ConfirmArgs),
     /// Compare the plan for this host with what is in effect
     Verify(verify::VerifyArgs),
     /// Send real flows through every gateway, and show where they went
@@ -48,8 +44,6 @@ pub enum RouteVerb {
     Drain(health::DrainArgs),
     /// Restore a drained gateway
     Undrain(health::DrainArgs),
-    /// Restore the routes saved in a journal: `plan revert` of a journal with routes
-    Revert(revert::RevertArgs),
 }
 
 impl RouteVerb {
@@ -61,14 +55,12 @@ impl RouteVerb {
             Self::Lint(args) => args.run(out),
             Self::New(args) => args.run(out),
             Self::Apply(args) => args.run(out),
-            Self::Confirm(args) => args.run(out),
             Self::Verify(args) => args.run(out),
             Self::Prove(args) => args.run(out),
             Self::Watch(args) => args.run(out),
             Self::Health(args) => args.run(out),
             Self::Drain(args) => args.drain(out),
             Self::Undrain(args) => args.undrain(out),
-            Self::Revert(args) => args.run(out),
         }
     }
 }

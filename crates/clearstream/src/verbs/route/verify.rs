@@ -11,8 +11,12 @@ use clearstream_route::{
 };
 use clearstream_schema::plan::Verification;
 
-use super::{here::Planned, revert::newest_with_routes};
-use crate::{exit::CommandError, output::Output, verbs::plan::report};
+use super::here::Planned;
+use crate::{
+    exit::CommandError,
+    output::Output,
+    verbs::plan::{newest, report},
+};
 
 /// Compare a fabric's plan for this host, or a journal, with what is in effect:
 /// settings read back, and the kernel's route lookups.
@@ -37,7 +41,11 @@ impl VerifyArgs {
     }
 
     fn of_applied(options: &Options) -> Result<Verification, CommandError> {
-        let journal = newest_with_routes(options, "verified")?;
+        let has_routes = |journal: &str| {
+            plan_of(journal, options)
+                .is_ok_and(|plan| plan.steps.iter().any(|step| step.setting.may_be_absent()))
+        };
+        let journal = newest(options, "no routes are", "verified", has_routes)?;
         let plan = plan_of(&journal, options)?;
         let mut verification = verify(&plan, options)?;
         let root = HostRoot::live();

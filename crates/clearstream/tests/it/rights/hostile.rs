@@ -361,14 +361,14 @@ fn changing(peer: &mut Peer, scratch: &Path) {
     let own = scratch.join("own.json");
     let setting = Setting::Sysctl("kernel.core_pattern".to_owned());
     fs::write(&own, serde_json::to_string(&plan(setting, Some("core.mine"))).unwrap()).unwrap();
-    let tune = |arguments: &[&str]| {
-        let mut command = clearstream(&[&["tune"], arguments].concat());
+    let change = |arguments: &[&str]| {
+        let mut command = clearstream(&[&["plan"], arguments].concat());
         command.env("CLEARSTREAM_PLANS", scratch.join("plans"));
         crate::common::finish(command.spawn().unwrap(), Duration::from_secs(30))
     };
     let (own, pattern) = (own.to_str().unwrap(), "/proc/sys/kernel/core_pattern");
-    tune(&["apply", own, "--yes"]).refused(4, &["kernel.core_pattern", "--allow-any-setting"]);
-    let applied = tune(&["apply", own, "--yes", "--json", "--allow-any-setting"]).json();
+    change(&["apply", own, "--yes"]).refused(4, &["kernel.core_pattern", "--allow-any-setting"]);
+    let applied = change(&["apply", own, "--yes", "--json", "--allow-any-setting"]).json();
     let journal = applied["journal"].as_str().unwrap().to_owned();
     let revert = |force| Revert { journal: journal.clone(), force };
     for refusal in [
@@ -379,7 +379,7 @@ fn changing(peer: &mut Peer, scratch: &Path) {
         assert!(refusal.is_some());
         assert_eq!(fs::read_to_string(pattern).unwrap(), "core.mine\n");
     }
-    tune(&["revert", &journal]).ok();
+    change(&["revert", &journal]).ok();
 }
 
 /// What the scope is for works, reads back, and goes back; pending with its session.

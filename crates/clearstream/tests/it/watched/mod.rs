@@ -133,6 +133,11 @@ impl Fabric {
         self.finish(self.command(host, &[&[program, "route"], arguments].concat()))
     }
 
+    pub(crate) fn change(&self, host: &str, arguments: &[&str]) -> Run {
+        let program = program().to_str().unwrap();
+        self.finish(self.command(host, &[&[program, "plan"], arguments].concat()))
+    }
+
     pub(crate) fn finish(&self, mut command: Command) -> Run {
         common::finish(command.spawn().unwrap(), Duration::from_secs(30))
     }
