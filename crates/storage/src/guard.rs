@@ -77,7 +77,7 @@ impl Place {
 
     fn remove_noted(&self, journal: &Journal) -> Result<(), Errno> {
         let made = journal.read().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        made.remove(&self.folder.own)?;
+        made.and_moved(&[], self.folder.marks.is_remote).remove(&self.folder.own)?;
         if self.is_whole { self.folder.remove_own() } else { Ok(()) }
     }
 }

@@ -9,7 +9,9 @@ pub(super) fn semantics(error: &SemanticsError) -> ExitCode {
     match error {
         SemanticsError::Peer(error) => peer(error),
         SemanticsError::NotShared { .. } => ExitCode::Usage,
-        SemanticsError::Silent { .. } | SemanticsError::Remains { .. } => ExitCode::File,
+        SemanticsError::Gone(_) | SemanticsError::Silent { .. } | SemanticsError::Remains { .. } => {
+            ExitCode::File
+        }
     }
 }
 

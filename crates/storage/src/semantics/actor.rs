@@ -8,14 +8,17 @@ use std::{
 };
 
 use clearstream_control::{Peer, PeerError};
-use clearstream_schema::semantics::{
-    SemanticsFound,
-    SemanticsVerdict::{Inconclusive, Late, No, Yes},
+use clearstream_schema::{
+    flow::Notice,
+    semantics::{
+        SemanticsFound,
+        SemanticsVerdict::{Inconclusive, Late, No, Yes},
+    },
 };
 use rustix::io::Errno;
 
 use super::{
-    calls::{Act, Acted, Enter, LockCall, LockChange, Operation, Order, attribute},
+    calls::{Act, Acted, Enter, Entered, LockCall, LockChange, Operation, Order, attribute},
     faults::Fault,
     operations::SHARED,
 };
@@ -85,6 +88,8 @@ pub(super) struct Agent<'a> {
     stop: &'a AtomicBool,
     /// File system of its directory.
     pub(super) file_system: String,
+    /// Folders of earlier runs that could not be removed.
+    pub(super) left_over: Option<Notice>,
     wait: Duration,
 }
 
@@ -106,7 +111,8 @@ impl<'a> Agent<'a> {
                 result => break result?,
             }
         };
-        Ok(Self { peer: RefCell::new(peer), stop, file_system: entered.file_system, wait })
+        let Entered { file_system, left_over } = entered;
+        Ok(Self { peer: RefCell::new(peer), stop, file_system, left_over, wait })
     }
 
     /// The peer, to end its session.

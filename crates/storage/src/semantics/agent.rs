@@ -57,7 +57,7 @@ impl SemanticsAgent {
         let directory = Path::new(&call.directory);
         let mount = Mount::of(directory);
         let place = Place::enter(directory, &call.folder, call.create, mount.is_remote());
-        let place = place.map_err(|error| {
+        let (place, left_over) = place.map_err(|error| {
             Failure::of_file(&format!("open {} in {}", call.folder, call.directory), &error)
         })?;
         let mut guard = (self.commands.guard)()
@@ -67,7 +67,7 @@ impl SemanticsAgent {
         let _ = place.watch(&mut guard);
         (self.guard, self.place) = (Some(guard), Some(place));
         self.entered = Some(Enter { is_alone: call.is_alone && !mount.is_remote(), ..call });
-        Ok(Entered { file_system: mount.name })
+        Ok(Entered { file_system: mount.name, left_over })
     }
 
     fn leave(&mut self, moved: &[Vec<u8>]) -> Result<Left, Failure> {

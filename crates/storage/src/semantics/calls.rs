@@ -2,7 +2,7 @@
 //! writes below a directory that the controller names, if only in a folder of its own.
 
 use clearstream_control::Call;
-use clearstream_schema::{scope::Right, semantics::SemanticsFound};
+use clearstream_schema::{flow::Notice, scope::Right, semantics::SemanticsFound};
 use serde::{Deserialize, Serialize};
 
 /// Opens the folder of the checks below a directory of the agent's host.
@@ -26,10 +26,13 @@ impl Call for Enter {
 }
 
 /// The opened folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entered {
     /// Type and source of the file system.
     pub file_system: String,
+    /// Folders of earlier runs that could not be removed.
+    #[serde(default)]
+    pub left_over: Option<Notice>,
 }
 
 /// Has a process of the agent carry out an operation in the folder.
@@ -264,6 +267,9 @@ pub struct Acted {
     /// Reads that found parts of two files.
     #[serde(default)]
     pub mixed_count: u64,
+    /// Reads that found less than a file.
+    #[serde(default)]
+    pub short_count: u64,
     /// Result of [`Operation::Feature`].
     #[serde(default)]
     pub found: Option<SemanticsFound>,

@@ -57,7 +57,7 @@ const LACKING: [(&str, &[Errno]); 12] = [
 ];
 
 /// Codes that speak of the host, or of the state of the file system at the moment, and not of what it gives.
-const CIRCUMSTANCES: [Errno; 8] = [
+const CIRCUMSTANCES: [Errno; 9] = [
     Errno::NOSPC,
     Errno::DQUOT,
     Errno::NOMEM,
@@ -65,8 +65,20 @@ const CIRCUMSTANCES: [Errno; 8] = [
     Errno::NFILE,
     Errno::ROFS,
     Errno::NOTCONN,
+    // Of the call that a server in user space was at when it ended (fuse_abort_conn() of the kernel).
+    Errno::CONNABORTED,
     OF_OTHERS,
 ];
+
+/// Whether an error says nothing about what a mount gives.
+pub(super) fn is_circumstance(errno: Errno) -> bool {
+    CIRCUMSTANCES.contains(&errno)
+}
+
+/// Whether it is that of a mount whose server has ended.
+pub(super) fn is_of_dead_server(errno: Errno) -> bool {
+    matches!(errno, Errno::NOTCONN | Errno::CONNABORTED)
+}
 
 impl Fault {
     /// Verdict on a check that the call ended.
@@ -75,7 +87,7 @@ impl Fault {
         let verdict = match self.errno {
             Errno::OPNOTSUPP | Errno::NOSYS => NotSupported,
             _ if listed => NotSupported,
-            errno if CIRCUMSTANCES.contains(&errno) => Inconclusive,
+            errno if is_circumstance(errno) => Inconclusive,
             _ => No,
         };
         let found = SemanticsFound::new(verdict).with(format!("{} fails", self.call));

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use clearstream_schema::flow::Notice;
 use clearstream_sys::file::link_unnamed;
 use rustix::{
     fs::{
@@ -274,22 +275,23 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Opens or creates it; before that, what killed runs have left is removed.
-    pub(super) fn enter(directory: &Path, name: &str, create: bool, is_remote: bool) -> io::Result<Self> {
+    /// Opens or creates it; before that, what killed runs have left is removed, or named.
+    pub(super) fn enter(
+        directory: &Path,
+        name: &str,
+        create: bool,
+        is_remote: bool,
+    ) -> io::Result<(Self, Option<Notice>)> {
         checked_folder(directory, name)?;
+        let left_over = if create { folder::clear_left_over([directory]) } else { None };
         let folder = match create {
-            true => {
-                // What remains is named by the other commands.
-                let _ = folder::clear_left_over([directory]);
-                folder::Folder::create(directory, name)
-            }
+            true => folder::Folder::create(directory, name),
             false => folder::Folder::enter(directory, name),
-        };
-        let folder = folder?;
+        }?;
         let marks = Marks { is_remote, ..folder.marks };
         let folder = folder.with_marks(marks);
         let journal = Journal::create(name, create)?;
-        Ok(Self { folder, journal, is_creator: create, is_left: false })
+        Ok((Self { folder, journal, is_creator: create, is_left: false }, left_over))
     }
 
     /// Has it removed after a death of this process.

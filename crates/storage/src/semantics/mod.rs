@@ -17,6 +17,7 @@ mod races;
 mod workload;
 
 use std::{
+    io,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -26,14 +27,17 @@ use clearstream_control::{Peer, PeerError};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     semantics::{
-        NOT_RUN, STORAGE_SEMANTICS_SCHEMA, SemanticsConfig, SemanticsFound, SemanticsMount, StorageSemantics,
+        NOT_RUN, STORAGE_SEMANTICS_SCHEMA, SemanticsConfig, SemanticsFound, SemanticsMount, SemanticsVerdict,
+        StorageSemantics,
     },
 };
+use rustix::io::Errno;
 
 use actor::{Agent, CheckError, Checked};
 pub use agent::{ProcessCommands, SemanticsAgent};
 use calls::{Enter, Leave, Left};
 use checks::{Actors, Step, schedule};
+use faults::{Fault, is_of_dead_server};
 pub use operations::serve_operations;
 pub use workload::StorageSemanticsWorkload;
 
@@ -72,6 +76,9 @@ pub enum SemanticsError {
         /// What opening it returned.
         source: PeerError,
     },
+    /// The server of the mount ended during the checks.
+    #[error("{}", .0.message)]
+    Gone(Failure),
     /// The file system does not respond.
     #[error(
         "the folder {folder} in {directory} is not removed: its file system does not respond; its guard goes on"
@@ -100,6 +107,7 @@ impl SemanticsError {
         let kind = match self {
             Self::Peer(error) => error.failure().map_or(FailureKind::Connection, |failure| failure.kind),
             Self::NotShared { .. } => FailureKind::Invalid,
+            Self::Gone(failure) => failure.kind,
             Self::Silent { .. } | Self::Remains { .. } => FailureKind::File,
         };
         Failure { kind, message: self.to_string() }
@@ -166,7 +174,8 @@ fn checked(
         create: true,
         is_alone: peer.is_none(),
     };
-    let agent = Agent::enter(start()?, &call, wait, stop)?;
+    let mut agent = Agent::enter(start()?, &call, wait, stop)?;
+    let left_over = agent.left_over.take();
     let mut moved = Vec::new();
     let result = match peer.map(|peer| entered(peer, &folder, wait, stop)).transpose() {
         Ok(other) => {
@@ -186,6 +195,7 @@ fn checked(
     let left = peer.call_unless(&Leave { moved }, clean_up_stop);
     peer.shutdown();
     let (mut found, lost) = result?;
+    found.notices.extend(left_over);
     let (of_others, remains) = match left {
         Ok(Left { remains, .. }) => (remains, None),
         Err(source) => {
@@ -198,8 +208,8 @@ fn checked(
         }
     };
     found.notices.extend(of_others.map(remaining));
-    // An agent that is lost could not remove the folder either; its guard does.
-    let error = lost.map(SemanticsError::Peer).or(remains);
+    // An agent that is lost, or has no mount any more, could not remove the folder either; its guard goes on.
+    let error = lost.or(remains);
     found.failure = error.as_ref().map(SemanticsError::failure);
     Ok(Ran { found, error })
 }
@@ -210,20 +220,34 @@ fn in_folder(
     other: Option<&(SemanticsMount, Agent<'_>)>,
     stop: &AtomicBool,
     on_check: &mut dyn FnMut(usize, usize),
-) -> (StorageSemantics, Option<PeerError>) {
+) -> (StorageSemantics, Option<SemanticsError>) {
     let (begun, wait) = (Instant::now(), config.wait.to_std());
     let steps = schedule(other.is_some());
     let (mut actors, mut lost, mut is_whole) = (None, None, true);
     let mut checks = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
         on_check(number, steps.len());
-        let found = run_step(*step, number, &mut actors, agent, other.map(|(_, agent)| agent), wait);
+        let mut found = run_step(*step, number, &mut actors, agent, other.map(|(_, agent)| agent), wait);
         let is_stopped = stop.load(Relaxed);
-        checks.push(step.row(&found));
-        if let Err(CheckError::Peer(error)) = found {
-            is_whole = false;
-            lost = (!is_stopped).then_some(error);
+        match &found {
+            Err(CheckError::Peer(error)) => {
+                is_whole = false;
+                lost = (!is_stopped).then(|| SemanticsError::Peer(error.clone()));
+            }
+            ended if is_doubtful(ended) => {
+                let own = (config.directory.as_str(), agent);
+                let peers = other.map(|(mount, agent)| (mount.directory.as_str(), agent));
+                let gone =
+                    [Some(own), peers].into_iter().flatten().find_map(|(place, agent)| gone(place, agent));
+                if let Some((fault, error)) = gone {
+                    // What was found in the meantime is of no mount.
+                    found = Err(CheckError::System(fault));
+                    (is_whole, lost) = (false, Some(error));
+                }
+            }
+            _ => {}
         }
+        checks.push(step.row(&found));
         if is_stopped || !is_whole {
             is_whole = false;
             let none = Err(CheckError::Precondition(NOT_RUN.to_owned()));
@@ -245,6 +269,27 @@ fn in_folder(
         notices: Vec::new(),
     };
     (found, lost)
+}
+
+/// Whether a mount that is gone may be the cause.
+fn is_doubtful(found: &Checked<SemanticsFound>) -> bool {
+    match found {
+        Ok(found) => matches!(found.verdict, SemanticsVerdict::No | SemanticsVerdict::Inconclusive),
+        Err(CheckError::System(_) | CheckError::Deviates(_) | CheckError::Precondition(_)) => true,
+        // A process of a mount that does not respond would be waited for.
+        Err(_) => false,
+    }
+}
+
+/// Whether the server of a mount has ended: another process cannot open the folder there.
+fn gone(directory: &str, agent: &Agent<'_>) -> Option<(Fault, SemanticsError)> {
+    let Err(CheckError::System(fault)) = agent.start() else { return None };
+    is_of_dead_server(fault.errno).then(|| {
+        // After the first calls, which were under way, the kernel has one answer (fuse(4)).
+        let error = io::Error::from(Errno::NOTCONN);
+        let failure = Failure::of_file(&format!("go on in the directory {directory}"), &error);
+        (fault, SemanticsError::Gone(failure))
+    })
 }
 
 /// Runs a check, by new processes where those of the check before have ended or hang.

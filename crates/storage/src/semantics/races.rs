@@ -19,7 +19,7 @@ use super::{
 /// Bytes of an appended record.
 pub(super) const RECORD_BYTES: usize = 64;
 /// Bytes of a file that is replaced: all the same.
-const FILE_BYTES: usize = 4096;
+pub(super) const FILE_BYTES: usize = 4096;
 /// Second names of one file: fewer than any file system has (_POSIX_LINK_MAX; GlusterFS over ext4 has 46).
 const LINKS_OF_ONE: u32 = 7;
 /// Between the records of a writer.
@@ -141,8 +141,9 @@ pub(super) fn observe(folder: &Folder, name: &str, duration: Duration) -> Result
                 match file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes) {
                     Err(error) => note(&mut acted.errors, raw(&error)),
                     Ok(length) => {
-                        let is_whole = length == FILE_BYTES && bytes.iter().all(|byte| *byte == bytes[0]);
-                        acted.mixed_count += u64::from(!is_whole);
+                        let is_of_one = bytes.iter().all(|byte| *byte == bytes[0]);
+                        acted.short_count += u64::from(length < FILE_BYTES);
+                        acted.mixed_count += u64::from(length > FILE_BYTES || !is_of_one);
                         acted.number += 1;
                     }
                 }

@@ -18,7 +18,7 @@ use crate::semantics::{
     actor::{CheckError, Checked, poll, visible},
     calls::{Acted, Claim, Operation},
     faults::Fault,
-    races::{RECORD_BYTES, record},
+    races::{FILE_BYTES, RECORD_BYTES, record},
 };
 
 /// Records of each writer.
@@ -142,14 +142,22 @@ fn exclusive(stage: &mut Stage<'_, '_>, by: Claim) -> Checked<SemanticsFound> {
     };
     let is_right = twice_count == 0 && never_count == 0 && wrong.is_none();
     let found = SemanticsFound::new(if is_right { Yes } else { No }).with(detail);
-    Ok(SemanticsFound { errno: wrong, ..found })
+    Ok(match wrong {
+        Some(errno) => with_errno(found, Errno::from_raw_os_error(errno)),
+        None => found,
+    })
 }
 
 fn rename(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     let (name, wait) = (stage.name(), stage.wait);
-    stage.second()?.store(&name, &[b'a'; 4096])?;
+    stage.second()?.store(&name, &[b'a'; FILE_BYTES])?;
     let opened = stage.first.open_existing(&name, wait)?;
     stage.first.close(opened)?;
+    // Of a client that still has the size of before, all reads would be short.
+    if poll(wait, || Ok(stage.first.read_name(&name)?.len() == FILE_BYTES))?.is_err() {
+        let text = format!("what the other wrote is not read within {} ms", wait.as_millis());
+        return Err(CheckError::Precondition(text));
+    }
     let replace = Operation::Replace { name: name.clone(), duration_ms: REPLACE_MS };
     let observe = Operation::Observe { name, duration_ms: REPLACE_MS };
     let (observed, replaced) = together(stage, ("open", observe), ("rename", replace))?;
@@ -160,6 +168,9 @@ fn rename(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     if observed.mixed_count > 0 {
         detail.push_str(&format!(", mixed content {}", observed.mixed_count));
     }
+    if observed.short_count > 0 {
+        detail.push_str(&format!(", too short {}", observed.short_count));
+    }
     let errno = observed.errors.first().copied();
     if let Some(errno) = errno {
         detail.push_str(&format!(", reads fail with {}", errno_name(errno)));
@@ -167,9 +178,13 @@ fn rename(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     if replaced.number == 0 || observed.number == 0 && errno.is_none() && observed.missing_count == 0 {
         return Err(CheckError::Precondition("no rename met a read in time".to_owned()));
     }
-    let is_atomic = observed.missing_count == 0 && observed.mixed_count == 0 && errno.is_none();
+    let is_whole = observed.mixed_count == 0 && observed.short_count == 0;
+    let is_atomic = observed.missing_count == 0 && is_whole && errno.is_none();
     let found = SemanticsFound::new(if is_atomic { Yes } else { No }).with(detail);
-    Ok(SemanticsFound { errno, ..found })
+    Ok(match errno {
+        Some(errno) => with_errno(found, Errno::from_raw_os_error(errno)),
+        None => found,
+    })
 }
 
 /// The second process removes the file while the first one has it open.
@@ -180,7 +195,9 @@ fn unlink_open(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     let other = stage.second()?;
     let opened = other.open_existing(&name, wait)?;
     other.close(opened)?;
-    other.remove(&name)?;
+    // What cannot be read before is not lost by the removal.
+    stage.first.read(file, 10)?;
+    stage.second()?.remove(&name)?;
     let text = match stage.first.attempt_read(file, 10)? {
         Err(errno) => {
             return Ok(with_errno(SemanticsFound::new(No).with("the data can no longer be read"), errno));

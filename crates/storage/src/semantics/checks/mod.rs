@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clearstream_schema::semantics::{
     SemanticsArea, SemanticsCheck, SemanticsClients, SemanticsFound,
-    SemanticsVerdict::{Late, LeftOpen, No, Yes},
+    SemanticsVerdict::{Inconclusive, Late, LeftOpen, No, Yes},
 };
 use clearstream_sys::errno::name as errno_name;
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::{
     actor::{Actor, Agent, CheckError, Checked},
     calls::Operation,
-    faults::Fault,
+    faults::{Fault, is_circumstance},
     folder::Folder,
     operations::Hands,
 };
@@ -83,9 +83,10 @@ fn left_open(is_there: bool, otherwise: impl Into<String>) -> SemanticsFound {
     if is_there { SemanticsFound::new(Yes) } else { SemanticsFound::new(LeftOpen).with(otherwise) }
 }
 
-/// A verdict that an error led to.
+/// A verdict that an error led to; there is none where the error says nothing about the mount.
 fn with_errno(found: SemanticsFound, errno: Errno) -> SemanticsFound {
-    SemanticsFound { errno: Some(errno.raw_os_error()), ..found }
+    let verdict = if is_circumstance(errno) { Inconclusive } else { found.verdict };
+    SemanticsFound { verdict, errno: Some(errno.raw_os_error()), ..found }
 }
 
 /// Processes of a check.

@@ -1,6 +1,11 @@
 //! Directories: reading them during changes, and working in them by descriptor.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::FileExt as _,
+    thread,
+    time::{Duration, Instant},
+};
 
 use clearstream_schema::semantics::{SemanticsArea, SemanticsFound, SemanticsVerdict::No};
 use rustix::{
@@ -13,6 +18,7 @@ use crate::semantics::{
     checks::{Run, check, left_open, with_errno},
     faults::At as _,
     folder::Folder,
+    operations::Hands,
 };
 
 const fn directories(
@@ -34,6 +40,13 @@ pub(super) const CHECKS: &[Check] = &[
         "POSIX.1-2017 unlink(), rmdir()",
         unlinked,
     ),
+    check(
+        SemanticsArea::Features,
+        "unlink-close",
+        "a removed file stays away",
+        "POSIX.1-2017 unlink()",
+        Run::Own(stays_removed),
+    ),
     directories("readdir-remove", "readdir during removal", "POSIX.1-2017 readdir()", removal),
     directories("readdir-create", "readdir during creation", "POSIX.1-2017 readdir()", creation),
     directories("seekdir", "seekdir, rewinddir", "POSIX.1-2017 seekdir(), rewinddir()", seek),
@@ -43,6 +56,8 @@ pub(super) const CHECKS: &[Check] = &[
 /// Entries that take more than one request of a client (FUSE: 4096 bytes).
 const ENTRIES: usize = 240;
 const MODE: Mode = Mode::from_raw_mode(0o700);
+/// Time in which a removed file is looked for after its close.
+const COMES_BACK: Duration = Duration::from_millis(250);
 
 fn renamed(folder: &Folder) -> Result<SemanticsFound> {
     let inner = folder.create_inner("directory", MODE).at("mkdir")?;
@@ -77,6 +92,24 @@ fn counted(folder: &Folder) -> Result<SemanticsFound> {
     }
     let links = inner.look().at("stat")?.st_nlink;
     Ok(left_open(links == 4, format!("{links} instead of 4")))
+}
+
+/// A removed file does not come back when the last program closes it, as from a client that writes it to its server then.
+fn stays_removed(hands: &mut Hands, wait: Duration) -> Result<SemanticsFound> {
+    let folder = hands.folder().at("open of the folder")?;
+    let file = create(folder, "unlink-close")?;
+    // Where that fails, the checks of content say so.
+    let _ = file.write_all_at(b"content", 0);
+    folder.remove("unlink-close").at("unlink")?;
+    drop(file);
+    let begun = Instant::now();
+    while begun.elapsed() < wait.min(COMES_BACK) {
+        if exists(folder, "unlink-close") {
+            return found(No, "the removed file is there again after its close");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    right(true, "")
 }
 
 /// The name of a file goes away when it is removed, whoever has it open: then the directory is empty. Clients that only

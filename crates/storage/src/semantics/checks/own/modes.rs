@@ -26,6 +26,7 @@ const fn modes(
 
 pub(super) const CHECKS: &[Check] = &[
     modes("chmod", "chmod keeps each bit", "POSIX.1-2017 chmod()", kept),
+    modes("mkdir-mode", "modes of new directories", "POSIX.1-2017 mkdir()", of_new_directories),
     modes("umask", "umask of new files", "POSIX.1-2017 umask()", of_new_files),
     modes("mode-open", "chmod leaves open files", "POSIX.1-2017 open(), chmod()", of_open_files),
 ];
@@ -55,6 +56,25 @@ fn kept(folder: &Folder) -> Result<SemanticsFound> {
         wrong.push(format!("fstat has {found:04o} after fchmod to 0604"));
     }
     folder.remove_any("chmod-folder", AtFlags::REMOVEDIR).at("rmdir")?;
+    none_wrong(&wrong)
+}
+
+/// A directory has the bits that were asked for, also those that shut its owner out.
+fn of_new_directories(folder: &Folder) -> Result<SemanticsFound> {
+    let mut wrong = Vec::new();
+    for asked in [0o755, 0o151, 0o077, 0o345, 0o501] {
+        let name = format!("mkdir-mode-{asked:o}");
+        let before = umask(Mode::empty());
+        let made = folder.make_folder(name.as_str(), Mode::from_raw_mode(asked));
+        umask(before);
+        made.at("mkdir")?;
+        // The set-group-ID bit is that of the directory above (inode(7)).
+        let found = mode_of(folder, &name)? & 0o777;
+        if found != asked {
+            wrong.push(format!("mkdir with {asked:04o} makes {found:04o}"));
+        }
+        folder.remove_any(name.as_str(), AtFlags::REMOVEDIR).at("rmdir")?;
+    }
     none_wrong(&wrong)
 }
 

@@ -14,7 +14,7 @@ use rustix::{
 use super::{Check, Result, create, found, right};
 use crate::semantics::{
     checks::{Run, check, with_errno},
-    faults::At as _,
+    faults::{At as _, is_circumstance},
     folder::Folder,
 };
 
@@ -132,6 +132,9 @@ fn name_bytes(folder: &Folder) -> Result<SemanticsFound> {
     for name in NAMES {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         if let Err(errno) = inner.open_any(name, flags, Mode::from_raw_mode(0o600)) {
+            if is_circumstance(errno) {
+                return Err(errno).at("open(O_CREAT|O_EXCL)");
+            }
             let errno = clearstream_sys::errno::name(errno.raw_os_error());
             wrong.push(format!("{} fails with {errno}", shown(name)));
         }

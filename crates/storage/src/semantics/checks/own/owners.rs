@@ -8,7 +8,7 @@ use clearstream_schema::semantics::{
 };
 use clearstream_sys::errno::name as errno_name;
 use rustix::{
-    fs::{AtFlags, Gid, Mode, Uid, chmodat, chownat, fchmod},
+    fs::{AtFlags, FileType, Gid, Mode, Uid, chmodat, chownat, fchmod},
     io::Errno,
     process::geteuid,
 };
@@ -17,7 +17,7 @@ use super::{Check, Result, create, found, none_wrong, right, stat};
 use crate::semantics::{
     calls::{Acted, Operation},
     checks::{Run, check, left_open},
-    faults::At as _,
+    faults::{At as _, is_circumstance},
     folder::Folder,
     operations::Hands,
     process::Process,
@@ -55,6 +55,7 @@ pub(super) const CHECKS: &[Check] = &[
         changed_by_others
     ),
     owners!("mode-denies", "modes of files deny", "POSIX.1-2017 4.5 File Access Permissions", files_deny),
+    owners!("mode-denies-fifo", "modes of named pipes deny", "POSIX.1-2017 4.5, mkfifo()", fifos_deny),
     owners!(
         "mode-denies-names",
         "modes of directories deny",
@@ -103,8 +104,8 @@ impl Other {
     }
 
     /// What is wrong with the operation, unless it fails with one of these.
-    fn refused(&mut self, what: &str, operation: Operation, expected: &[Errno]) -> Option<String> {
-        match self.act(operation) {
+    fn refused(&mut self, what: &str, operation: Operation, expected: &[Errno]) -> Result<Option<String>> {
+        Ok(match self.telling(operation)? {
             Err(errno) if expected.contains(&errno) => None,
             Err(errno) => {
                 let name = |errno: &Errno| errno_name(errno.raw_os_error());
@@ -112,13 +113,21 @@ impl Other {
                 Some(format!("{what} fails with {} instead of {}", name(&errno), names.join(" or ")))
             }
             Ok(_) => Some(format!("{what} succeeds")),
-        }
+        })
     }
 
     /// What is wrong with the operation, unless it succeeds.
-    fn allowed(&mut self, what: &str, operation: Operation) -> Option<String> {
-        let errno = self.act(operation).err()?;
-        Some(format!("{what} fails with {}", errno_name(errno.raw_os_error())))
+    fn allowed(&mut self, what: &str, operation: Operation) -> Result<Option<String>> {
+        let failed = self.telling(operation)?.err();
+        Ok(failed.map(|errno| format!("{what} fails with {}", errno_name(errno.raw_os_error()))))
+    }
+
+    /// How an operation ended, where that tells something about the mount.
+    fn telling(&mut self, operation: Operation) -> Result<std::result::Result<Acted, Errno>> {
+        match self.act(operation) {
+            Err(errno) if is_circumstance(errno) => Err(errno).at("a call of another user"),
+            ended => Ok(ended),
+        }
     }
 }
 
@@ -234,11 +243,11 @@ fn changed_by_others(_: &Hands, folder: &Folder, other: &mut Other) -> Result<Se
     let join = Operation::SetOwner { name: "own".to_owned(), user: None, group: Some(GROUP) };
     let open = Operation::SetMode { name: name(), mode: 0o777 };
     let wrong = [
-        other.refused("chown of root's file", take, &[Errno::PERM]),
-        other.refused("chown of an own file to another user", give, &[Errno::PERM]),
-        other.refused("chown to a group that it is not in", join, &[Errno::PERM]),
-        other.refused("chmod of root's file", open, &[Errno::PERM]),
-        other.allowed("chmod of an own file", Operation::SetMode { name: "own".to_owned(), mode: 0o640 }),
+        other.refused("chown of root's file", take, &[Errno::PERM])?,
+        other.refused("chown of an own file to another user", give, &[Errno::PERM])?,
+        other.refused("chown to a group that it is not in", join, &[Errno::PERM])?,
+        other.refused("chmod of root's file", open, &[Errno::PERM])?,
+        other.allowed("chmod of an own file", Operation::SetMode { name: "own".to_owned(), mode: 0o640 })?,
     ];
     none_wrong(&wrong.into_iter().flatten().collect::<Vec<_>>())
 }
@@ -268,8 +277,26 @@ fn files_deny(_: &Hands, folder: &Folder, other: &mut Other) -> Result<Semantics
         let what = format!("open to {how} of {whose} of mode {mode:04o}");
         let open = Operation::OpenExisting { name: name.to_owned(), writing };
         wrong.extend(match may {
-            true => other.allowed(&what, open),
-            false => other.refused(&what, open, &[Errno::ACCESS]),
+            true => other.allowed(&what, open)?,
+            false => other.refused(&what, open, &[Errno::ACCESS])?,
+        });
+    }
+    none_wrong(&wrong)
+}
+
+/// A pipe that another user may open is a way into a program that reads it.
+fn fifos_deny(_: &Hands, folder: &Folder, other: &mut Other) -> Result<SemanticsFound> {
+    let mut wrong = Vec::new();
+    for (mode, may) in [(0o600, false), (0o606, true)] {
+        let name = format!("fifo-{mode:o}");
+        folder.node(&name, FileType::Fifo, Mode::from_raw_mode(0o600), 0).at("mknod")?;
+        chmod(folder, &name, mode)?;
+        let what = format!("open to read and write of root's named pipe of mode {mode:04o}");
+        // For both it does not wait for another end (fifo(7)).
+        let open = Operation::OpenExisting { name, writing: true };
+        wrong.extend(match may {
+            true => other.allowed(&what, open)?,
+            false => other.refused(&what, open, &[Errno::ACCESS])?,
         });
     }
     none_wrong(&wrong)
@@ -277,29 +304,32 @@ fn files_deny(_: &Hands, folder: &Folder, other: &mut Other) -> Result<Semantics
 
 fn names_deny(_: &Hands, folder: &Folder, other: &mut Other) -> Result<SemanticsFound> {
     let name = || "file".to_owned();
-    folder.store("file", b"content").at("write")?;
-    chmod(folder, "file", 0o666)?;
+    // Each call has a file of its own: one that is wrongly granted takes nothing from the others.
+    for name in ["file", "moved", "removed"] {
+        folder.store(name, b"content").at("write")?;
+        chmod(folder, name, 0o666)?;
+    }
     let set = |mode| fchmod(folder.descriptor(), Mode::from_raw_mode(mode)).at("fchmod");
     let denied = &[Errno::ACCESS];
-    let rename = || Operation::Rename { from: name(), to: "renamed".to_owned() };
+    let rename = |from: &str| Operation::Rename { from: from.to_owned(), to: format!("{from}-2") };
     set(0o755)?;
     let mut wrong = vec![
         other.refused(
             "a new file in 0755",
             Operation::Create { name: "new".to_owned(), mode: 0o600 },
             denied,
-        ),
-        other.refused("rename in 0755", rename(), denied),
-        other.refused("unlink in 0755", Operation::Remove { name: name() }, denied),
-        other.allowed("open in 0755", Operation::OpenExisting { name: name(), writing: true }),
+        )?,
+        other.refused("rename in 0755", rename("moved"), denied)?,
+        other.refused("unlink in 0755", Operation::Remove { name: "removed".to_owned() }, denied)?,
+        other.allowed("open in 0755", Operation::OpenExisting { name: name(), writing: true })?,
     ];
     set(0o711)?;
-    wrong.push(other.refused("readdir of 0711", Operation::List { prefix: String::new() }, denied));
-    wrong.push(other.allowed("stat in 0711", Operation::Attributes { name: name() }));
+    wrong.push(other.refused("readdir of 0711", Operation::List { prefix: String::new() }, denied)?);
+    wrong.push(other.allowed("stat in 0711", Operation::Attributes { name: name() })?);
     set(0o744)?;
-    wrong.push(other.refused("stat in 0744", Operation::Attributes { name: name() }, denied));
+    wrong.push(other.refused("stat in 0744", Operation::Attributes { name: name() }, denied)?);
     set(0o777)?;
-    wrong.push(other.allowed("rename in 0777", rename()));
+    wrong.push(other.allowed("rename in 0777", rename("file"))?);
     none_wrong(&wrong.into_iter().flatten().collect::<Vec<_>>())
 }
 
@@ -308,38 +338,44 @@ fn open_files(_: &Hands, folder: &Folder, other: &mut Other) -> Result<Semantics
     let write = |file| Operation::Write { file, offset: 0, bytes: b"new".to_vec() };
     let read_only = other.create("read-only", 0o444)?;
     let own = other.create("own", 0o600)?;
+    let read = || Operation::Read { file: own, offset: 0, length: 3 };
+    other.act(write(own)).at("pwrite by another user")?;
+    // What fails before says nothing of the change.
+    other.act(read()).at("pread by another user")?;
     chown(folder, "own", Some(0), Some(0))?;
     chmod(folder, "own", 0)?;
     let wrong = [
-        other.allowed("write to a new file of mode 0444", write(read_only)),
-        other.allowed("write to an open file that became root's", write(own)),
-        other.allowed(
-            "read of an open file that became root's",
-            Operation::Read { file: own, offset: 0, length: 3 },
-        ),
+        other.allowed("write to a new file of mode 0444", write(read_only))?,
+        other.allowed("write to an open file that became root's", write(own))?,
+        other.allowed("read of an open file that became root's", read())?,
     ];
     none_wrong(&wrong.into_iter().flatten().collect::<Vec<_>>())
 }
 
 fn sticky(_: &Hands, folder: &Folder, other: &mut Other) -> Result<SemanticsFound> {
-    drop(create(folder, "file")?);
-    other.create("own", 0o600)?;
+    // Each call has files of its own: one that is wrongly granted takes nothing from the others.
+    for name in ["file", "moved", "replaced"] {
+        drop(create(folder, name)?);
+    }
+    for name in ["own", "own-2"] {
+        other.create(name, 0o600)?;
+    }
     fchmod(folder.descriptor(), Mode::from_raw_mode(0o1777)).at("fchmod")?;
     let denied = &[Errno::PERM, Errno::ACCESS];
     let name = || "file".to_owned();
     let wrong = [
         other.refused(
             "rename of root's file",
-            Operation::Rename { from: name(), to: "mine".to_owned() },
+            Operation::Rename { from: "moved".to_owned(), to: "mine".to_owned() },
             denied,
-        ),
+        )?,
         other.refused(
             "rename over root's file",
-            Operation::Rename { from: "own".to_owned(), to: name() },
+            Operation::Rename { from: "own-2".to_owned(), to: "replaced".to_owned() },
             denied,
-        ),
-        other.refused("unlink of root's file", Operation::Remove { name: name() }, denied),
-        other.allowed("unlink of an own file", Operation::Remove { name: "own".to_owned() }),
+        )?,
+        other.refused("unlink of root's file", Operation::Remove { name: name() }, denied)?,
+        other.allowed("unlink of an own file", Operation::Remove { name: "own".to_owned() })?,
     ];
     none_wrong(&wrong.into_iter().flatten().collect::<Vec<_>>())
 }
@@ -422,10 +458,18 @@ fn times_by_others(_: &Hands, folder: &Folder, other: &mut Other) -> Result<Sema
     }
     let set = |name: &str, second| Operation::SetTimes { name: name.to_owned(), second };
     let wrong = [
-        other.refused("a time of root's writable file", set("writable", Some(1_000_000_000)), &[Errno::PERM]),
-        other.refused("a time of root's readable file", set("readable", Some(1_000_000_000)), &[Errno::PERM]),
-        other.refused("UTIME_NOW of a readable file", set("readable", None), &[Errno::ACCESS]),
-        other.allowed("UTIME_NOW of a writable file", set("writable", None)),
+        other.refused(
+            "a time of root's writable file",
+            set("writable", Some(1_000_000_000)),
+            &[Errno::PERM],
+        )?,
+        other.refused(
+            "a time of root's readable file",
+            set("readable", Some(1_000_000_000)),
+            &[Errno::PERM],
+        )?,
+        other.refused("UTIME_NOW of a readable file", set("readable", None), &[Errno::ACCESS])?,
+        other.allowed("UTIME_NOW of a writable file", set("writable", None))?,
     ];
     none_wrong(&wrong.into_iter().flatten().collect::<Vec<_>>())
 }
@@ -436,11 +480,11 @@ fn groups(hands: &Hands, folder: &Folder, other: &mut Other) -> Result<Semantics
     chmod(folder, "file", 0o640)?;
     let open = || Operation::OpenExisting { name: "file".to_owned(), writing: false };
     let mut wrong: Vec<String> =
-        other.refused("open without the group", open(), &[Errno::ACCESS]).into_iter().collect();
+        other.refused("open without the group", open(), &[Errno::ACCESS])?.into_iter().collect();
     for count in [1, MANY_GROUPS] {
         let groups = (1..count).map(|number| GROUP + number).chain([GROUP]).collect();
         let mut member = Other::start(hands, "groups", groups)?;
-        wrong.extend(member.allowed(&format!("open by the last of {count} groups"), open()));
+        wrong.extend(member.allowed(&format!("open by the last of {count} groups"), open())?);
     }
     none_wrong(&wrong)
 }
