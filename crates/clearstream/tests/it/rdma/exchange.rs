@@ -10,7 +10,7 @@ use std::{
 /// Bytes of a set-up frame before its private data (RFC 5044, section 7.1.1).
 const SETUP_BYTES: usize = 20;
 /// Reserved bits of a set-up frame by which two ends of ClearStream know each other, which no peer looks at.
-const OWN_BITS: u8 = 0x06;
+pub(crate) const OWN_BITS: u8 = 0x06;
 
 /// A relay between two programs that records what each sends.
 pub(crate) struct Recorder {

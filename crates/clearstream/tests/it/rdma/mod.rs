@@ -2,7 +2,7 @@
 //! them, measurements, and what people do wrong.
 
 use crate::common;
-mod exchange;
+pub(crate) mod exchange;
 mod far;
 
 use std::{
