@@ -92,6 +92,8 @@ struct Outcome {
     own: Measured,
     cpu_ns: u64,
     mismatches: u64,
+    /// `None` where messages have no immediate data.
+    immediate_mismatches: Option<u64>,
     server: Report,
 }
 
@@ -116,9 +118,10 @@ impl<'a> Session<'a> {
         let rnic = open_rnic(config.progress, config.core)?;
         let mut pairs = DataQueuePairs::new(&rnic, config, layout, Role::Client)?;
         let mut control = ControlChannel::open()?;
-        let request = |purpose| connect_options(config, ConnectionRequest { cookie, purpose });
+        let immediate = config.immediate;
+        let request = |purpose| connect_options(config, ConnectionRequest { cookie, purpose, immediate });
         let options = request(ConnectionPurpose::Control);
-        check_server(control.queue_pair().connect(peer, &options, stop)?)?;
+        check_server(control.queue_pair().connect(peer, &options, stop)?, config)?;
         control.send(&Message::Open { operation, config: Box::new(config.clone()) })?;
         match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
             Message::Welcome => {}
@@ -127,12 +130,13 @@ impl<'a> Session<'a> {
         for qp in 0..config.queue_pairs {
             pairs.connect_next(peer, &request(ConnectionPurpose::Data(qp)), stop)?;
         }
+        pairs.check_immediate_data()?;
         let remote = match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
             Message::Memory(advert) => advert.of_queue_pairs(pairs.count()),
             other => return Err(other.unexpected(peer, "memory")),
         };
         control.send(&Message::Memory(pairs.advert()))?;
-        let credits = Credits::by_immediate_data(&pairs);
+        let credits = Credits::by_immediate_data(&pairs, operation);
         let load = Load::new(config, operation);
         let generator =
             Generator::new(&pairs, Role::Client, load, remote, Conventions::clearstream(config), credits);
@@ -167,7 +171,8 @@ impl<'a> Session<'a> {
         let server = self.report()?;
         let cpu_ns = cpu_ns() - cpu;
         let mismatches = self.generator.mismatches(&self.pairs);
-        Ok(Outcome { own, cpu_ns, mismatches, server })
+        let immediate_mismatches = self.generator.immediate_mismatches();
+        Ok(Outcome { own, cpu_ns, mismatches, immediate_mismatches, server })
     }
 
     /// Waits for the server's results, and processes what it still sends.
@@ -197,8 +202,8 @@ impl<'a> Session<'a> {
 }
 
 /// Whether `clearstream rdma serve` has accepted the connection.
-pub(crate) fn check_server(established: &Established) -> Result<(), RdmaError> {
-    if established.private_data == accept_private_data() {
+pub(crate) fn check_server(established: &Established, config: &RdmaConfig) -> Result<(), RdmaError> {
+    if established.private_data == accept_private_data(config) {
         return Ok(());
     }
     Err(RdmaError::OtherPeer {
@@ -211,6 +216,9 @@ pub(crate) fn check_server(established: &Established) -> Result<(), RdmaError> {
 fn result(config: &RdmaConfig, depth: u32, size: u64, outcome: &Outcome) -> RdmaResult {
     let (own, server) = (&outcome.own, &outcome.server);
     let mismatches = outcome.mismatches.saturating_add(server.mismatches.unwrap_or(0));
+    // A server that reports none has compared nothing.
+    let immediate =
+        outcome.immediate_mismatches.map(|own| (own, server.immediate_mismatches) == (0, Some(0)));
     RdmaResult {
         size_bytes: size,
         depth_count: depth,
@@ -220,5 +228,6 @@ fn result(config: &RdmaConfig, depth: u32, size: u64, outcome: &Outcome) -> Rdma
         near_cpu_ns: outcome.cpu_ns,
         far_cpu_ns: Some(server.cpu_ns),
         verified: config.verify.then_some(mismatches == 0),
+        immediate_verified: immediate,
     }
 }

@@ -42,6 +42,16 @@ pub(crate) enum Role {
     Server,
 }
 
+impl Role {
+    /// The role of the peer.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
 /// Purpose of a work request, in the uppermost byte of its id; the index of the
 /// queue pair and a number follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,6 +243,22 @@ impl DataQueuePairs {
     /// Negotiated parameters of the first queue pair.
     pub(crate) fn established(&self) -> Option<&Established> {
         self.established.first().and_then(Option::as_ref)
+    }
+
+    /// Checks that the connections carry immediate data with Sends and Writes, where that was requested.
+    ///
+    /// # Errors
+    /// The peer did not offer it.
+    pub(crate) fn check_immediate_data(&self) -> Result<(), RdmaError> {
+        let refused = |established: &&Established| self.config.immediate && !established.immediate_data;
+        match self.established.iter().flatten().find(refused) {
+            Some(established) => Err(RdmaError::Option(format!(
+                "{} offers no immediate data with Sends and Writes: leave --immediate out, or use the same clearstream \
+                 at both ends",
+                established.peer
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Returns the bytes that all connections have moved, both ways.
@@ -431,11 +457,7 @@ impl DataQueuePairs {
     }
 
     fn expected(&self, qp: usize, size: u64) -> Vec<u8> {
-        let peer = match self.role {
-            Role::Client => Role::Server,
-            Role::Server => Role::Client,
-        };
-        pattern(peer, qp, size)
+        pattern(self.role.other(), qp, size)
     }
 }
 

@@ -18,6 +18,9 @@ use crate::error::{RdmaError, peer_text};
 const MAGIC: [u8; 16] = *b"clearstream rdma";
 /// Version of the private data and of the messages.
 const VERSION: u8 = 1;
+/// Version of a measurement whose messages have immediate data: others know none
+/// such, and refuse it.
+const VERSION_IMMEDIATE: u8 = 2;
 /// Length of a [`Cookie`].
 const COOKIE_BYTES: usize = 16;
 /// Codes of a connection's purpose.
@@ -45,6 +48,8 @@ pub type Cookie = [u8; COOKIE_BYTES];
 pub struct ConnectionRequest {
     pub(crate) cookie: Cookie,
     pub(crate) purpose: ConnectionPurpose,
+    /// Messages of the measurement have immediate data.
+    pub(crate) immediate: bool,
 }
 
 /// Purpose of a connection.
@@ -56,7 +61,7 @@ pub enum ConnectionPurpose {
     Data(u16),
     /// Pings ([`crate::rping`]).
     Ping,
-    /// The peer of timed verbs calls ([`crate::verbs`]).
+    /// The peer of timed verbs calls.
     Verbs,
 }
 
@@ -70,7 +75,7 @@ impl ConnectionRequest {
             ConnectionPurpose::Verbs => (VERBS, 0),
         };
         let mut bytes = MAGIC.to_vec();
-        bytes.extend([VERSION, kind]);
+        bytes.extend([version(self.immediate), kind]);
         bytes.extend(self.cookie);
         bytes.extend(index.to_be_bytes());
         bytes
@@ -95,9 +100,11 @@ impl PrivateData {
         let (Some(&[version, kind]), true) = (rest.first_chunk(), bytes.len() == REQUEST_BYTES) else {
             return Self::OtherVersion;
         };
-        if version != VERSION {
-            return Self::OtherVersion;
-        }
+        let immediate = match version {
+            VERSION => false,
+            VERSION_IMMEDIATE => true,
+            _ => return Self::OtherVersion,
+        };
         let mut cookie = [0; COOKIE_BYTES];
         cookie.copy_from_slice(&rest[2..2 + COOKIE_BYTES]);
         let index = u16::from_be_bytes([rest[COOKIE_BYTES + 2], rest[COOKIE_BYTES + 3]]);
@@ -108,15 +115,24 @@ impl PrivateData {
             VERBS => ConnectionPurpose::Verbs,
             _ => return Self::OtherVersion,
         };
-        Self::Request(ConnectionRequest { cookie, purpose })
+        Self::Request(ConnectionRequest { cookie, purpose, immediate })
     }
+
+    /// Whether messages of the measurement have immediate data.
+    pub(crate) fn carries_immediate_data(&self) -> bool {
+        matches!(self, Self::Request(ConnectionRequest { immediate: true, .. }))
+    }
+}
+
+fn version(immediate: bool) -> u8 {
+    if immediate { VERSION_IMMEDIATE } else { VERSION }
 }
 
 /// Returns the private data of an accepted connection, by which a client
 /// recognizes the server.
-pub(crate) fn accept_private_data() -> Vec<u8> {
+pub(crate) fn accept_private_data(config: &RdmaConfig) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    bytes.push(VERSION);
+    bytes.push(version(config.immediate));
     bytes
 }
 
@@ -130,6 +146,7 @@ pub(crate) fn connect_options(config: &RdmaConfig, request: ConnectionRequest) -
         markers: config.markers,
         revision: config.revision,
         large_fpdus: config.large_fpdus,
+        immediate_data: config.immediate,
         // The server is this program, which reads data right after its reply.
         settle: Some(Duration::ZERO),
         ..ConnectOptions::default()
@@ -139,12 +156,13 @@ pub(crate) fn connect_options(config: &RdmaConfig, request: ConnectionRequest) -
 /// Returns the options of the server's connections.
 pub(crate) fn accept_options(config: &RdmaConfig) -> AcceptOptions {
     AcceptOptions {
-        private_data: accept_private_data(),
+        private_data: accept_private_data(config),
         ird: config.outstanding_reads,
         ord: config.outstanding_reads,
         crc: !config.no_crc,
         markers: config.markers,
         large_fpdus: config.large_fpdus,
+        immediate_data: config.immediate,
         ..AcceptOptions::default()
     }
 }
@@ -276,6 +294,10 @@ pub struct Report {
     /// Number of messages or queue pairs that differed from what was sent;
     /// `None` without verification.
     pub(crate) mismatches: Option<u64>,
+    /// Number of messages that came with other immediate data; `None` where they
+    /// have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) immediate_mismatches: Option<u64>,
 }
 
 /// Memory and queue sizes of both sides.
@@ -303,9 +325,9 @@ impl Layout {
     /// # Errors
     /// An invalid configuration, or more memory than a side may register.
     pub(crate) fn new(config: &RdmaConfig, operation: RdmaOperation) -> Result<Self, RdmaError> {
-        check(config)?;
+        check(config, operation)?;
         let queue_pairs = u64::from(config.queue_pairs);
-        let slot_bytes = config.size.largest().next_multiple_of(64);
+        let slot_bytes = config.size.largest().max(1).next_multiple_of(64);
         let mut depth = if config.latency { 1 } else { config.depth };
         let verified = config.verify && operation != RdmaOperation::Write;
         if verified {
@@ -340,11 +362,16 @@ pub fn validate(config: &RdmaConfig, operation: RdmaOperation) -> Result<(), Rdm
     Layout::new(config, operation).map(drop)
 }
 
-fn check(config: &RdmaConfig) -> Result<(), RdmaError> {
+fn check(config: &RdmaConfig, operation: RdmaOperation) -> Result<(), RdmaError> {
     let fail = |reason: String| Err(RdmaError::Option(reason));
-    let valid = 1..=MAX_MESSAGE_BYTES;
+    if config.immediate && operation == RdmaOperation::Read {
+        return fail("a Read has no immediate data: leave --immediate out".to_owned());
+    }
+    let valid = u64::from(!config.immediate)..=MAX_MESSAGE_BYTES;
     if config.size.0.is_empty() || !config.size.0.iter().all(|size| valid.contains(&size.0)) {
-        return fail(format!("a message of {} bytes: choose 1 B to 1 GiB", config.size));
+        let empty = if config.immediate { "" } else { " (0 B with --immediate)" };
+        let least = valid.start();
+        return fail(format!("a message of {} bytes: choose {least} B to 1 GiB{empty}", config.size));
     }
     if config.queue_pairs == 0 || config.queue_pairs > MAX_QUEUE_PAIRS {
         return fail(format!("{} queue pairs: choose 1 to {MAX_QUEUE_PAIRS}", config.queue_pairs));
@@ -383,10 +410,12 @@ mod tests {
     fn a_connection_request_is_decoded_as_it_was_encoded_and_nothing_else_is_one() {
         use ConnectionPurpose::{Control, Data, Ping, Verbs};
         for purpose in [Control, Data(0), Data(513), Ping, Verbs] {
-            let request = ConnectionRequest { cookie: *b"0123456789abcdef", purpose };
-            assert_eq!(PrivateData::decode(&request.encode()), PrivateData::Request(request));
+            for immediate in [false, true] {
+                let request = ConnectionRequest { cookie: *b"0123456789abcdef", purpose, immediate };
+                assert_eq!(PrivateData::decode(&request.encode()), PrivateData::Request(request));
+            }
         }
-        let mut bytes = ConnectionRequest { cookie: [7; 16], purpose: Control }.encode();
+        let mut bytes = ConnectionRequest { cookie: [7; 16], purpose: Control, immediate: false }.encode();
         assert_eq!(PrivateData::decode(&[]), PrivateData::Foreign);
         assert_eq!(PrivateData::decode(b"rping or so"), PrivateData::Foreign);
         assert_eq!(PrivateData::decode(&bytes[..20]), PrivateData::OtherVersion);
@@ -397,9 +426,10 @@ mod tests {
     #[test]
     fn fits_the_smallest_private_data_limit() {
         // Linux accepts 256 bytes, 4 of which revision 2 uses.
-        let request = ConnectionRequest { cookie: [0; 16], purpose: ConnectionPurpose::Data(1) };
+        let request =
+            ConnectionRequest { cookie: [0; 16], purpose: ConnectionPurpose::Data(1), immediate: true };
         assert!(request.encode().len() <= 252);
-        assert!(accept_private_data().len() <= 252);
+        assert!(accept_private_data(&RdmaConfig::default()).len() <= 252);
     }
 
     #[test]
@@ -436,6 +466,11 @@ mod tests {
             change(&mut requested);
             validate(&requested, RdmaOperation::Write).unwrap_err().to_string()
         };
+        let with_immediate = RdmaConfig { immediate: true, ..config(0) };
+        assert!(validate(&with_immediate, RdmaOperation::Write).is_ok());
+        assert!(
+            validate(&with_immediate, RdmaOperation::Read).unwrap_err().to_string().contains("--immediate")
+        );
         assert!(rejected(|c| c.size = SizeList(vec![ByteCount(0)])).contains("1 B to 1 GiB"));
         assert!(rejected(|c| c.queue_pairs = 0).contains("1 to 1024"));
         assert!(rejected(|c| c.depth = 1 << 20).contains("1 to 16384"));

@@ -30,6 +30,7 @@ pub(crate) fn effective(
         incoming_reads: established.ird,
         mulpdu_bytes: u32::try_from(established.mulpdu_bytes).unwrap_or(u32::MAX),
         inline_bytes: u32::try_from(config.inline.0).unwrap_or(u32::MAX),
+        immediate: established.immediate_data,
     })
 }
 

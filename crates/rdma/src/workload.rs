@@ -107,8 +107,8 @@ impl Workload for Rdma {
         if let Some(error) = first_error {
             return Err(error.into());
         }
-        if summary.results.iter().any(|result| result.verified == Some(false)) {
-            let message = "received data differs from sent data".to_owned();
+        if let Some(message) = summary.difference() {
+            let message = message.to_owned();
             return Err(Failure { kind: FailureKind::Connection, message }.into());
         }
         for notice in &summary.notices {

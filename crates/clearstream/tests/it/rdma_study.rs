@@ -59,15 +59,48 @@ high = 305536.34
 factors = { call = "connect" }
 "#;
 
+const IMMEDIATE: &str = r#"
+schema = "clearstream.study"
+version = 1
+name = "immediate"
+title = "immediate data of messages"
+[rdma]
+duration = "60ms"
+warm-up = "10ms"
+[[experiment]]
+name = "with"
+title = "With and without"
+workload = "rdma"
+figure = "bars"
+[experiment.rdma]
+size = "64B"
+[experiment.factors]
+operation = ["send", "write"]
+immediate = [false, true]
+[[experiment]]
+name = "empty"
+title = "Empty messages and others"
+workload = "rdma"
+figure = "bars"
+[experiment.rdma]
+immediate = true
+[experiment.factors]
+size = ["0B", "64B"]
+"#;
+
 /// Runs the study of the test; its record.
 fn studied(folder: &Path, place: &[&str]) -> Reader {
+    studied_all(STUDY, "15 of 15 trials done, 0 failed", folder, place)
+}
+
+fn studied_all(text: &str, ending: &str, folder: &Path, place: &[&str]) -> Reader {
     let study = folder.join("verbs.toml");
-    fs::write(&study, STUDY).unwrap();
+    fs::write(&study, text).unwrap();
     let runs = folder.join("runs");
     let (study, runs_text) = (study.to_str().unwrap(), runs.to_str().unwrap());
     let arguments = [&["study", "run", study, "--runs", runs_text], place].concat();
     let ended = finish(clearstream(&arguments).spawn().unwrap(), Duration::from_secs(100));
-    assert!(ended.ok().contains("15 of 15 trials done, 0 failed"), "{}", ended.stdout);
+    assert!(ended.ok().contains(ending), "{}", ended.stdout);
     Reader::open(&fs::read_dir(&runs).unwrap().flatten().next().unwrap().path()).unwrap()
 }
 
@@ -128,6 +161,32 @@ fn columns_are_unique_and_have_every_metric(reader: &Reader) {
 fn a_study_on_this_host_keeps_metrics_settings_samples_and_draws_them() {
     let folder = tempfile::tempdir().unwrap();
     check(&studied(folder.path(), &["--to", "localhost"]));
+}
+
+#[test]
+fn immediate_data_is_a_factor_and_the_headline_of_empty_messages_is_their_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let reader =
+        studied_all(IMMEDIATE, "6 of 6 trials done, 0 failed", folder.path(), &["--to", "localhost"]);
+    for trial in reader.trials().unwrap().map(Result::unwrap) {
+        let outcome = trial.outcome.measured().unwrap();
+        let summary: RdmaSummary = outcome.detail(RDMA_SUMMARY_SCHEMA).unwrap().unwrap();
+        assert_valid("rdma-summary", &serde_json::to_value(&summary).unwrap());
+        let expected = trial.factors.get("immediate").unwrap_or(&Value::Bool(true));
+        let setting = outcome.settings.iter().find(|setting| setting.name == "immediate").unwrap();
+        assert_eq!(
+            (setting.requested.as_ref(), setting.effective.as_ref()),
+            (Some(expected), Some(expected))
+        );
+        let verified = summary.results[0].immediate_verified;
+        assert_eq!(verified.is_some(), *expected, "{trial:?}");
+        assert_ne!(verified, Some(false), "{trial:?}");
+        let (name, forward) = (&outcome.headline().unwrap().name, &summary.results[0].forward);
+        assert!(forward.message_count > 0, "{trial:?}");
+        assert_eq!(name, if forward.bytes == 0 { "message-rate" } else { "bandwidth" }, "{trial:?}");
+    }
+    let page = clearstream_report::html(&reader).unwrap();
+    assert!(page.contains("Empty messages and others"), "{page}");
 }
 
 /// Bytes that the interface of a lab's host has sent, as iproute2 reports them.

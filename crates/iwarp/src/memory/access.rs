@@ -36,18 +36,6 @@ impl Access {
     pub fn is_remote(self) -> bool {
         self.0 & (Self::REMOTE_READ.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0
     }
-
-    /// Returns the rights as bits, for a C caller.
-    #[must_use]
-    pub fn bits(self) -> u8 {
-        self.0
-    }
-
-    /// Converts bits to rights; `None` when an undefined bit is set.
-    #[must_use]
-    pub fn from_bits(bits: u8) -> Option<Self> {
-        (bits < 64).then_some(Self(bits))
-    }
 }
 
 impl std::ops::BitOr for Access {

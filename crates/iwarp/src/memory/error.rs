@@ -39,8 +39,8 @@ pub enum MemoryError {
     /// Unknown protection domain.
     #[error("there is no protection domain {0:?}: allocate it first")]
     UnknownDomain(DomainId),
-    /// The domain still contains memory, windows or queue pairs.
-    #[error("protection domain {0:?} has {1} users: deregister its memory and destroy its queue pairs first")]
+    /// The domain still contains memory or windows.
+    #[error("protection domain {0:?} has {1} regions and windows: deregister them first")]
     DomainInUse(DomainId, usize),
     /// Windows are bound to the region.
     #[error("{1} windows are bound to region {0}: unbind them first")]

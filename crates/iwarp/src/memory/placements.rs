@@ -12,6 +12,7 @@ pub struct Placements {
     bytes: Vec<u8>,
     /// Where they belong, in their order.
     spans: Vec<Span>,
+    is_lost: bool,
 }
 
 impl Placements {
@@ -38,7 +39,7 @@ impl Placements {
     /// Writes what is kept.
     ///
     /// # Errors
-    /// Some of the memory was withdrawn: nothing of it was written.
+    /// Some of the memory was withdrawn, or is not reached any more: nothing or some of it was written.
     pub fn flush(&mut self) -> Result<(), AccessError> {
         if self.spans.is_empty() {
             return Ok(());
@@ -46,6 +47,13 @@ impl Placements {
         let written = Span::write_held(&self.spans, &self.bytes);
         self.spans.clear();
         self.bytes.clear();
+        self.is_lost |= written.is_err();
         written
+    }
+
+    /// Whether something that was kept could not be written, now or before.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
     }
 }

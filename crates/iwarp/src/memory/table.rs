@@ -97,8 +97,7 @@ impl MemoryTable {
     /// Deallocates a protection domain.
     ///
     /// # Errors
-    /// [`MemoryError::DomainInUse`] while it has memory, windows or other
-    /// users.
+    /// [`MemoryError::DomainInUse`] while it has memory or windows.
     pub fn deallocate_domain(&self, domain: DomainId) -> Result<(), MemoryError> {
         let mut registry = self.registry();
         match *registry.user_count(domain)? {
@@ -107,23 +106,6 @@ impl MemoryTable {
                 Ok(())
             }
             users => Err(MemoryError::DomainInUse(domain, users)),
-        }
-    }
-
-    /// Counts a queue pair or another user of a domain, which keeps the domain
-    /// allocated.
-    ///
-    /// # Errors
-    /// [`MemoryError::UnknownDomain`].
-    pub fn enter_domain(&self, domain: DomainId) -> Result<(), MemoryError> {
-        *self.registry().user_count(domain)? += 1;
-        Ok(())
-    }
-
-    /// Reverts [`MemoryTable::enter_domain`].
-    pub fn leave_domain(&self, domain: DomainId) {
-        if let Ok(users) = self.registry().user_count(domain) {
-            *users = users.saturating_sub(1);
         }
     }
 

@@ -13,7 +13,7 @@ use super::mulpdu::{CRC_BYTES, LENGTH_BYTES, MARKER_BYTES};
 use super::{MpaError, Negotiated};
 
 /// Distance between markers in the stream (RFC 5044, section 4.3).
-pub const MARKER_SPACING: u64 = 512;
+pub(super) const MARKER_SPACING: u64 = 512;
 
 /// State common to both directions: the stream position, the start of the
 /// current FPDU and its CRC so far.

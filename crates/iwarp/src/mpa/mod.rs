@@ -9,7 +9,7 @@ mod negotiate;
 mod setup;
 
 pub use crc::Crc;
-pub use frame::{Deframer, Framed, Framer, MARKER_SPACING};
+pub use frame::{Deframer, Framed, Framer};
 pub use mulpdu::{fpdu_length, mulpdu};
 pub use negotiate::{Negotiated, Offer, Rtr, RtrKinds, conclude, initiate, reject, respond};
 pub use setup::{Enhanced, Kind, NOT_NEGOTIATED, PRIVATE_DATA_MAX, SetupFrame};

@@ -4,7 +4,6 @@
 //! it, so that its receive is complete as soon as the Send is. It does not write to the receive that it consumes, which
 //! then takes the Send: which buffers are queued is up to the receiver (RFC 5041, section 5.3).
 
-use super::Side;
 use super::batch::NO_REQUEST;
 use super::machine::Machine;
 use super::message::{Kind, Message};
@@ -71,7 +70,7 @@ impl Machine {
                         solicited: opcode.solicited(),
                         ..self.received(id, Completed::ReceiveWritten, Status::Success)
                     };
-                    self.completions.push_back((Side::Receive, completion));
+                    self.push_received(completion);
                 }
             }
             _ => return Err(ErrorCode::OperationUnspecified),

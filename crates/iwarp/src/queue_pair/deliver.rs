@@ -4,8 +4,8 @@
 use super::machine::Machine;
 use super::place::Receiving;
 use super::send_queue::Awaited;
+use super::teardown;
 use super::transmit::{PeerRequest, next};
-use super::{Side, teardown};
 use crate::ddp::Header;
 use crate::memory::{AccessError, Invalidator};
 use crate::rdmap::{AtomicRequest, AtomicResponse, ErrorCode, Opcode, RdmapError, ReadRequest, Terminate};
@@ -90,7 +90,7 @@ impl Machine {
                 solicited: opcode.solicited(),
                 ..self.received(id, Completed::Receive, Status::Success)
             };
-            self.completions.push_back((Side::Receive, completion));
+            self.push_received(completion);
         }
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Machine {
                 solicited: opcode.solicited(),
                 ..self.received(id, Completed::ReceiveImmediate, Status::Success)
             };
-            self.completions.push_back((Side::Receive, completion));
+            self.push_received(completion);
         }
         Ok(())
     }
@@ -154,6 +154,7 @@ impl Machine {
             self.terminate_locally();
         } else {
             self.queue.done(serial, Status::Success);
+            self.unsettled.reads.push(serial);
         }
         Ok(())
     }

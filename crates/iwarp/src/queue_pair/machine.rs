@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::batch::Batch;
 use super::extend::Excess;
 use super::message::{Message, Spans};
-use super::place::Receiving;
+use super::place::{Receiving, Unsettled};
 use super::receive::Fpdu;
 use super::receives::Receives;
 use super::send_queue::{Awaited, SendQueue};
@@ -80,6 +80,8 @@ pub struct Machine {
     pub(super) placements: Placements,
     /// A message ended in this call: its payload must be in its memory before anybody hears of it.
     pub(super) message_ended: bool,
+    /// What ended in this call and is not in its memory yet.
+    pub(super) unsettled: Unsettled,
     /// Whether a responder still waits for the initiator's first FPDU.
     pub(super) first_missing: bool,
     /// Required type of that FPDU.
@@ -148,6 +150,7 @@ impl Machine {
             lent: Spans::new(),
             placements: Placements::default(),
             message_ended: false,
+            unsettled: Unsettled::default(),
             first_missing: !negotiated.initiator,
             expected_rtr: rtr(false),
             ird: usize::from(negotiated.ird),

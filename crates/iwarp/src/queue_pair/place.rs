@@ -2,11 +2,13 @@
 //! header is complete, and again for every part that arrives later, because an
 //! STag may be invalidated in between.
 
+use smallvec::SmallVec;
+
 use super::machine::Machine;
 use super::message::Spans;
 use super::receive::BODY_BYTES;
 use super::send_queue::Awaited;
-use super::{Event, State, teardown};
+use super::{Event, Side, State, teardown};
 use crate::ddp::Header;
 use crate::memory::{Access, AccessError, Placements, Span};
 use crate::mpa::Rtr;
@@ -14,7 +16,7 @@ use crate::rdmap::{
     AtomicRequest, AtomicResponse, ErrorCode, IMMEDIATE_BYTES, Opcode, ReadRequest, TERMINATE_MAX, queue,
 };
 use crate::stag::Stag;
-use crate::work::Status;
+use crate::work::{Completion, Status};
 
 /// Destination of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,11 +333,31 @@ impl Machine {
         self.placement_failed(AccessError::InvalidStag);
     }
 
-    /// Writes what was kept of the payload, before anybody hears of it.
+    /// Writes what was kept of the payload, before anybody hears of it. Where that is not possible, all fails that ended
+    /// since it was possible: which of it is in its memory is not known, and a receive may be about a Write before it.
     pub(super) fn settle_placements(&mut self) {
-        if let Err(error) = self.placements.flush() {
+        let flushed = self.placements.flush();
+        let Unsettled { receives, reads } = std::mem::take(&mut self.unsettled);
+        if self.placements.is_lost() {
+            let is_received = |(side, done): &&mut (Side, Completion)| {
+                *side == Side::Receive && done.status == Status::Success
+            };
+            for (_, completion) in self.completions.iter_mut().rev().filter(is_received).take(receives) {
+                (completion.status, completion.bytes) = (Status::LocalProtection, 0);
+            }
+            for serial in reads {
+                self.queue.done(serial, Status::LocalProtection);
+            }
+        }
+        if let Err(error) = flushed {
             self.terminate_stream(tagged(error));
         }
+    }
+
+    /// Completes a receive, once the payload is in its memory.
+    pub(super) fn push_received(&mut self, completion: Completion) {
+        self.unsettled.receives += 1;
+        self.completions.push_back((Side::Receive, completion));
     }
 
     /// Looks up the memory of a Write, once per call, with the payload
@@ -380,6 +402,15 @@ impl Machine {
         }
         Some(())
     }
+}
+
+/// Requests that ended while payload is kept.
+#[derive(Debug, Default)]
+pub(super) struct Unsettled {
+    /// Completions of receives.
+    receives: usize,
+    /// Reads, by their serial numbers.
+    pub reads: SmallVec<[u64; 4]>,
 }
 
 impl Receiving {

@@ -30,8 +30,9 @@ pub struct ConnectOptions {
     /// less overhead where segments are small. Signalled in a reserved bit of
     /// the request that Linux' siw defines for it; other peers ignore it.
     pub large_fpdus: bool,
-    /// Offer immediate data with Sends and Writes, used if both sides offer it: there is no immediate data of its own
-    /// then. Signalled in a reserved bit of the request; other implementations ignore it.
+    /// Offer immediate data with Sends and Writes (the default), used if both sides offer it: there is no immediate
+    /// data of its own then. Signalled in a reserved bit of the request; other implementations ignore it, and one of
+    /// this kind replies that it needs no delay of the first message.
     pub immediate_data: bool,
     /// Local address; `None` leaves it to the kernel.
     pub local: Option<SocketAddr>,
@@ -44,8 +45,9 @@ pub struct ConnectOptions {
     /// seconds ends the setup sooner.
     pub reply_timeout: Duration,
     /// Delay of the first message after the reply; `None`: 10 ms, and none to
-    /// this host's loopback or to a peer whose reply says that it needs none.
-    /// Linux' siw misses data that arrives right after
+    /// this host's loopback or to a peer whose reply says that it needs none, as
+    /// this implementation does to a request that offers large FPDUs or
+    /// immediate data. Linux' siw misses data that arrives right after
     /// its reply, while it takes over the socket, until more arrives: a single
     /// first message would be lost.
     pub settle: Option<Duration>,
@@ -76,7 +78,7 @@ impl Default for ConnectOptions {
             fall_back: true,
             peer_to_peer: false,
             large_fpdus: false,
-            immediate_data: false,
+            immediate_data: true,
             local: None,
             timeout: Duration::from_secs(10),
             tcp_timeout: Duration::from_secs(10),

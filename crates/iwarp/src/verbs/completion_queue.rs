@@ -67,23 +67,6 @@ impl CompletionQueue {
         Ok(None)
     }
 
-    /// Appends up to `most` completions to `into` and returns their number.
-    ///
-    /// # Errors
-    /// As for [`CompletionQueue::poll`], when there were none.
-    pub fn poll_into(&self, into: &mut Vec<Finished>, most: usize) -> Result<usize, Overrun> {
-        let mut count = 0;
-        while count < most {
-            match self.poll() {
-                Ok(Some(finished)) => into.push(finished),
-                Err(overrun) if count == 0 => return Err(overrun),
-                Ok(None) | Err(_) => break,
-            }
-            count += 1;
-        }
-        Ok(count)
-    }
-
     /// Polls for a short while, then sleeps, until there is a completion or
     /// `timeout` expires.
     ///

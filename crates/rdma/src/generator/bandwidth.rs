@@ -3,10 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use clearstream_iwarp::work::{Completed, Completion, Operation, SendRequest};
+use clearstream_iwarp::work::{Completion, Operation, SendRequest};
 use clearstream_schema::rdma::{RdmaOperation, RdmaRate};
 
-use super::{Conventions, Limit, Load, Measured, Watch, credits::Credits, message, received::ReceivedRuns};
+use super::{
+    Conventions, Limit, Load, Measured, Watch, credits::Credits, immediate::Immediates, message,
+    received::ReceivedRuns,
+};
 use crate::{
     data_queue_pairs::{Batch, DataQueuePairs, Purpose, decode_id, request_id},
     error::RdmaError,
@@ -23,6 +26,8 @@ pub(super) struct Bandwidth {
     conventions: Conventions,
     remote: Vec<RemoteMemory>,
     credits: Credits,
+    /// Where each message has immediate data.
+    immediates: Option<Immediates>,
     queue_pairs: Vec<State>,
     /// Whether this side sends, writes or reads.
     active: bool,
@@ -67,12 +72,14 @@ impl Bandwidth {
         remote: Vec<RemoteMemory>,
         conventions: Conventions,
         credits: Credits,
+        immediates: Option<Immediates>,
     ) -> Self {
         Self {
             load,
             conventions,
             remote,
             credits,
+            immediates,
             queue_pairs: vec![State::default(); pairs.count()],
             active,
             posting: false,
@@ -111,6 +118,9 @@ impl Bandwidth {
         (self.sent, self.mismatches) = (0, 0);
         (self.drained, self.stalled_since) = (None, None);
         self.credits.begin();
+        if let Some(immediates) = &mut self.immediates {
+            immediates.begin();
+        }
         for state in &mut self.queue_pairs {
             (state.posted, state.flush) = (0, None);
         }
@@ -182,26 +192,33 @@ impl Bandwidth {
         if batch_size == 0 || pairs.layout.depth - state.outstanding < batch_size {
             return 0;
         }
-        match self.load.operation {
-            RdmaOperation::Send => self.credits.available(qp, batch_size),
-            RdmaOperation::Write | RdmaOperation::Read => batch_size,
-        }
+        if self.needs_receives() { self.credits.available(qp, batch_size) } else { batch_size }
+    }
+
+    /// Whether each message consumes a receive of the peer's.
+    fn needs_receives(&self) -> bool {
+        self.load.operation == RdmaOperation::Send || self.immediates.is_some()
     }
 
     fn post(&mut self, pairs: &DataQueuePairs, qp: usize, count: u32) -> Result<(), RdmaError> {
         let state = &mut self.queue_pairs[qp];
         let (operation, remote, size, first) = (self.load.operation, self.remote[qp], self.size, state.next);
-        let requests = (0..count).map(|number| SendRequest {
-            id: request_id(Purpose::Data, qp, count),
-            operation: message(pairs, operation, &remote, qp, first.wrapping_add(number), size),
-            signaled: number + 1 == count,
-            fence: false,
+        let immediates = &mut self.immediates;
+        let requests = (0..count).map(|number| {
+            let immediate = immediates.as_mut().map(|immediates| immediates.next(qp));
+            let slot = first.wrapping_add(number);
+            SendRequest {
+                id: request_id(Purpose::Data, qp, count),
+                operation: message(pairs, operation, &remote, qp, slot, size, immediate),
+                signaled: number + 1 == count,
+                fence: false,
+            }
         });
         pairs.post_sends(qp, requests)?;
         state.posted += u64::from(count);
         state.outstanding += count;
         state.next = first.wrapping_add(count);
-        if operation == RdmaOperation::Send {
+        if self.needs_receives() {
             self.credits.spend(qp, count);
         }
         Ok(())
@@ -299,17 +316,20 @@ impl Bandwidth {
         completion: &Completion,
         now: Option<Instant>,
     ) -> Result<(), RdmaError> {
-        if completion.completed == Completed::ReceiveImmediate {
-            self.credits.granted(qp, completion.immediate);
+        if self.credits.granted(qp, completion) {
             return pairs.post_receive(qp, slot);
+        }
+        if let Some(immediates) = &mut self.immediates {
+            immediates.received(qp, completion);
         }
         if let (Some(received), Some(now)) = (&mut self.received, now) {
             received.add(completion.bytes, now);
         }
-        if pairs.config.verify {
+        // What was written is compared at the end: the receive holds none of it.
+        if pairs.config.verify && self.load.operation == RdmaOperation::Send {
             self.verify(pairs, qp, slot, completion.bytes);
         }
-        let report = self.credits.received(qp, completion.bytes);
+        let report = self.credits.received(qp, completion.bytes, &self.remote[qp]);
         pairs.post_receive(qp, slot)?;
         report.map_or(Ok(()), |operation| self.post_untracked(pairs, qp, operation))
     }
@@ -379,6 +399,12 @@ impl Bandwidth {
 
     pub(super) fn mismatches(&self) -> u64 {
         self.mismatches
+    }
+
+    /// Returns the number of messages that came with other immediate data;
+    /// `None` where they have none.
+    pub(super) fn immediate_mismatches(&self) -> Option<u64> {
+        self.immediates.as_ref().map(Immediates::mismatches)
     }
 
     /// Returns the number of queue pairs whose memory differs from the peer's

@@ -6,9 +6,11 @@
 
 use clearstream_iwarp::{
     verbs::{Access, ProtectionDomain, Region},
-    work::{Data, Operation, Remote},
+    work::{Completed, Completion, Data, InlineData, Operation, Remote},
 };
+use clearstream_schema::rdma::RdmaOperation;
 
+use super::immediate::carried;
 use crate::{data_queue_pairs::DataQueuePairs, error::RdmaError, negotiation::RemoteMemory};
 
 /// Bytes of a counter, in host byte order.
@@ -67,6 +69,9 @@ pub(crate) struct Credits {
 enum Method {
     /// Both sides: immediate data carries the number of reposted receives.
     Immediate { depth: u32, interval: u32 },
+    /// As above, where each message has immediate data itself, so that there is
+    /// none alone: with an empty message of the operation that is not measured.
+    Empty { depth: u32, interval: u32, measured: RdmaOperation },
     /// Sender of perftest: the receiver has `receives` receives, and writes its
     /// count into `counters`.
     ReadCounters { counters: Counters, receives: u32 },
@@ -96,9 +101,13 @@ impl Credits {
     }
 
     /// Credits by immediate data, both sides.
-    pub(crate) fn by_immediate_data(pairs: &DataQueuePairs) -> Self {
+    pub(crate) fn by_immediate_data(pairs: &DataQueuePairs, measured: RdmaOperation) -> Self {
         let (depth, interval) = (pairs.layout.depth, pairs.layout.signal_interval);
-        Self::new(Method::Immediate { depth, interval }, pairs.count(), depth)
+        let method = match pairs.config.immediate {
+            true => Method::Empty { depth, interval, measured },
+            false => Method::Immediate { depth, interval },
+        };
+        Self::new(method, pairs.count(), depth)
     }
 
     /// Credits by counters in the memory of this side, the sender; the receiver
@@ -149,19 +158,28 @@ impl Credits {
         state.posted += u64::from(count);
     }
 
-    /// Sender: processes credits granted by immediate data.
-    pub(super) fn granted(&mut self, qp: usize, immediate: Option<[u8; 8]>) {
-        if let Method::Immediate { depth, .. } = self.method {
-            let available = &mut self.queue_pairs[qp].available;
-            let granted = u64::from_be_bytes(immediate.unwrap_or_default());
-            // Limited by the number of receives, whatever the peer sends.
-            *available = granted.saturating_add((*available).into()).min(depth.into()) as u32;
-        }
+    /// Sender: processes a completed receive of credits; false where it is that
+    /// of a message.
+    pub(super) fn granted(&mut self, qp: usize, completion: &Completion) -> bool {
+        let completed = completion.completed;
+        let (depth, granted) = match &self.method {
+            Method::Immediate { depth, .. } if completed == Completed::ReceiveImmediate => {
+                (*depth, u64::from_be_bytes(completion.immediate.unwrap_or_default()))
+            }
+            Method::Empty { depth, measured, .. } if completed == of_credits(*measured) => {
+                (*depth, u32::from_be_bytes(carried(completion).unwrap_or_default()).into())
+            }
+            _ => return completed == Completed::ReceiveImmediate,
+        };
+        let available = &mut self.queue_pairs[qp].available;
+        // Limited by the number of receives, whatever the peer sends.
+        *available = granted.saturating_add((*available).into()).min(depth.into()) as u32;
+        true
     }
 
-    /// Receiver: accounts for a Send of `bytes` bytes whose receive was
+    /// Receiver: accounts for a message of `bytes` bytes whose receive was
     /// reposted. Returns a due report.
-    pub(super) fn received(&mut self, qp: usize, bytes: u32) -> Option<Operation> {
+    pub(super) fn received(&mut self, qp: usize, bytes: u32, remote: &RemoteMemory) -> Option<Operation> {
         let state = &mut self.queue_pairs[qp];
         // perftest's sender restarts its count for each size.
         if state.size != Some(bytes) {
@@ -172,12 +190,25 @@ impl Credits {
         }
         state.received += 1;
         state.unreported += 1;
+        let (Method::Immediate { interval, .. } | Method::Empty { interval, .. }) = self.method else {
+            return None;
+        };
+        if state.unreported < interval {
+            return None;
+        }
+        let count = std::mem::take(&mut state.unreported);
+        Some(self.grant(count, remote))
+    }
+
+    /// Receiver: the message that grants reposted receives.
+    fn grant(&self, count: u32, remote: &RemoteMemory) -> Operation {
+        let (immediate, solicited, data) = (count.to_be_bytes(), false, Data::Inline(InlineData::new()));
         match self.method {
-            Method::Immediate { interval, .. } if state.unreported >= interval => {
-                let count = u64::from(std::mem::take(&mut state.unreported));
-                Some(Operation::Immediate { data: count.to_be_bytes(), solicited: false })
+            Method::Empty { measured: RdmaOperation::Send, .. } => {
+                Operation::WriteImmediate { data, remote: remote.sink, immediate, solicited }
             }
-            _ => None,
+            Method::Empty { .. } => Operation::SendImmediate { data, immediate, solicited },
+            _ => Operation::Immediate { data: u64::from(count).to_be_bytes(), solicited },
         }
     }
 
@@ -202,6 +233,15 @@ impl Credits {
     }
 }
 
+/// How receives of credits complete, beside messages of an operation with
+/// immediate data.
+fn of_credits(measured: RdmaOperation) -> Completed {
+    match measured {
+        RdmaOperation::Send => Completed::ReceiveWritten,
+        RdmaOperation::Write | RdmaOperation::Read => Completed::Receive,
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -222,10 +262,17 @@ mod tests {
     /// Creates one queue pair with 16 requests in flight, every fourth
     /// signaled.
     fn pairs() -> DataQueuePairs {
-        let config = RdmaConfig { depth: 16, ..RdmaConfig::default() };
+        pairs_of(RdmaConfig { depth: 16, ..RdmaConfig::default() })
+    }
+
+    fn pairs_of(config: RdmaConfig) -> DataQueuePairs {
         let layout = Layout::new(&config, RdmaOperation::Send).unwrap();
         let rnic = Rnic::open(RnicOptions::default()).unwrap();
         DataQueuePairs::new(&rnic, &config, layout, Role::Client).unwrap()
+    }
+
+    fn received(completed: Completed, immediate: Option<[u8; 8]>) -> Completion {
+        Completion { completed, immediate, ..Completion::EMPTY }
     }
 
     fn written(operation: Option<Operation>) -> Option<u32> {
@@ -240,27 +287,59 @@ mod tests {
 
     #[test]
     fn a_sender_is_limited_by_granted_and_existing_receives() {
-        let mut credits = Credits::by_immediate_data(&pairs());
+        let mut credits = Credits::by_immediate_data(&pairs(), RdmaOperation::Send);
         assert_eq!(credits.available(0, 20), 16);
         credits.spend(0, 16);
         assert_eq!(credits.available(0, 1), 0);
-        credits.granted(0, None);
+        let granted = |credits: &mut Credits, immediate| {
+            assert!(credits.granted(0, &received(Completed::ReceiveImmediate, immediate)));
+        };
+        granted(&mut credits, None);
         assert_eq!(credits.available(0, 1), 0);
-        credits.granted(0, Some(4_u64.to_be_bytes()));
+        granted(&mut credits, Some(4_u64.to_be_bytes()));
         assert_eq!(credits.available(0, 8), 4);
-        credits.granted(0, Some([0xff; 8]));
+        granted(&mut credits, Some([0xff; 8]));
         assert_eq!(credits.available(0, 100), 16);
+        assert!(!credits.granted(0, &received(Completed::Receive, None)));
+    }
+
+    #[test]
+    fn beside_messages_with_immediate_data_credits_come_with_an_empty_one_of_the_other_operation() {
+        let pairs = pairs_of(RdmaConfig { depth: 16, immediate: true, ..RdmaConfig::default() });
+        for (measured, message, credit) in [
+            (RdmaOperation::Send, Completed::Receive, Completed::ReceiveWritten),
+            (RdmaOperation::Write, Completed::ReceiveWritten, Completed::Receive),
+        ] {
+            let (mut credits, empty) =
+                (Credits::by_immediate_data(&pairs, measured), Data::Inline(InlineData::new()));
+            (0..3).for_each(|_| assert_eq!(credits.received(0, 0, &REMOTE), None));
+            let immediate = 4_u32.to_be_bytes();
+            let expected = match measured {
+                RdmaOperation::Send => {
+                    let remote = REMOTE.sink;
+                    Operation::WriteImmediate { data: empty, remote, immediate, solicited: false }
+                }
+                _ => Operation::SendImmediate { data: empty, immediate, solicited: false },
+            };
+            assert_eq!(credits.received(0, 0, &REMOTE), Some(expected));
+            credits.spend(0, 16);
+            let grant = Some([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 4]);
+            assert!(!credits.granted(0, &received(message, grant)));
+            assert_eq!(credits.available(0, 8), 0);
+            assert!(credits.granted(0, &received(credit, grant)));
+            assert_eq!(credits.available(0, 8), 4);
+        }
     }
 
     #[test]
     fn a_receiver_grants_reposted_receives_once_per_interval() {
-        let mut credits = Credits::by_immediate_data(&pairs());
+        let mut credits = Credits::by_immediate_data(&pairs(), RdmaOperation::Send);
         for _ in 0..2 {
             for _ in 0..3 {
-                assert_eq!(credits.received(0, 100), None);
+                assert_eq!(credits.received(0, 100, &REMOTE), None);
             }
             let granted = Operation::Immediate { data: 4_u64.to_be_bytes(), solicited: false };
-            assert_eq!(credits.received(0, 7), Some(granted));
+            assert_eq!(credits.received(0, 7, &REMOTE), Some(granted));
         }
         assert!(!credits.reports_after_polls());
     }
@@ -290,7 +369,7 @@ mod tests {
         let mut credits = Credits::into_counters(&pairs());
         assert!(credits.reports_after_polls());
         let receive = |credits: &mut Credits, count: u32, bytes: u32| {
-            (0..count).for_each(|_| assert_eq!(credits.received(0, bytes), None));
+            (0..count).for_each(|_| assert_eq!(credits.received(0, bytes, &REMOTE), None));
         };
         receive(&mut credits, 3, 100);
         assert_eq!(written(credits.report(0, false, &REMOTE)), None);

@@ -3,7 +3,7 @@
 //! A Send is echoed by a Send, a Write by a Write; the latency is half the
 //! round trip. A Write is detected by polling the last byte of the memory,
 //! which changes with each message; or, where the receiver sleeps, by immediate
-//! data after it. A Read needs no program at the peer: its latency is the whole
+//! data after it, and with immediate data of its own by that. A Read needs no program at the peer: its latency is the whole
 //! time from the request to the arrival of the data.
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 use clearstream_iwarp::work::{Operation, SendRequest};
 use clearstream_schema::rdma::RdmaOperation;
 
-use super::{Conventions, Limit, Measured, Watch, message};
+use super::{Conventions, Limit, Measured, Watch, immediate::Immediates, message};
 use crate::{
     data_queue_pairs::{Batch, DataQueuePairs, Purpose, decode_id, request_id},
     error::RdmaError,
@@ -29,6 +29,8 @@ pub(super) struct PingPong {
     operation: RdmaOperation,
     conventions: Conventions,
     remote: Vec<RemoteMemory>,
+    /// Where each message has immediate data.
+    immediates: Option<Immediates>,
     /// Message size in bytes; 0 echoes messages of any size.
     size: u32,
     /// Messages of the run on each queue pair.
@@ -46,10 +48,16 @@ pub(super) struct PingPong {
 }
 
 impl PingPong {
-    pub(super) fn new(operation: RdmaOperation, remote: Vec<RemoteMemory>, conventions: Conventions) -> Self {
+    pub(super) fn new(
+        operation: RdmaOperation,
+        remote: Vec<RemoteMemory>,
+        conventions: Conventions,
+        immediates: Option<Immediates>,
+    ) -> Self {
         Self {
             operation,
             conventions,
+            immediates,
             arrived: vec![0; remote.len()],
             remote,
             size: 0,
@@ -65,7 +73,12 @@ impl PingPong {
     pub(super) fn begin(&mut self, size: u64) {
         self.size = u32::try_from(size).unwrap_or(u32::MAX);
         (self.sent, self.consumed, self.mismatches) = (0, 0, 0);
+        // Of messages of 0 bytes the first one is as long as those that follow.
+        self.arrived_bytes = 0;
         self.arrived.fill(0);
+        if let Some(immediates) = &mut self.immediates {
+            immediates.begin();
+        }
         self.started = Instant::now();
     }
 
@@ -84,6 +97,11 @@ impl PingPong {
 
     pub(super) fn mismatches(&self) -> u64 {
         self.mismatches
+    }
+
+    /// As of [`Bandwidth`](super::bandwidth::Bandwidth).
+    pub(super) fn immediate_mismatches(&self) -> Option<u64> {
+        self.immediates.as_ref().map(Immediates::mismatches)
     }
 
     /// Performs the client's run; records the latency of each message.
@@ -207,12 +225,13 @@ impl PingPong {
     /// Whether each Write is followed by immediate data.
     fn is_announced(&self) -> bool {
         self.operation == RdmaOperation::Write
+            && self.immediates.is_none()
             && self.conventions == Conventions::ClearStream { announced_writes: true }
     }
 
     /// Whether Writes are detected in memory and not by a completion.
     fn polls_memory(&self) -> bool {
-        self.operation == RdmaOperation::Write && !self.is_announced()
+        self.operation == RdmaOperation::Write && !self.is_announced() && self.immediates.is_none()
     }
 
     fn post(&mut self, pairs: &DataQueuePairs) -> Result<(), RdmaError> {
@@ -223,7 +242,8 @@ impl PingPong {
             let last = pairs.source_offset(qp) + size as usize - 1;
             pairs.source.write(last, &[self.stamp(number)]);
         }
-        let operation = message(pairs, self.operation, &self.remote[qp], qp, 0, size);
+        let immediate = self.immediates.as_mut().map(|immediates| immediates.next(qp));
+        let operation = message(pairs, self.operation, &self.remote[qp], qp, 0, size, immediate);
         let is_read = self.operation == RdmaOperation::Read;
         let id = request_id(if is_read { Purpose::Data } else { Purpose::Untracked }, qp, 1);
         let signaled = is_read || (number / self.remote.len() as u64).is_multiple_of(SIGNAL_INTERVAL);
@@ -250,6 +270,9 @@ impl PingPong {
                 Purpose::Receive => {
                     self.arrived[qp] = self.arrived[qp].saturating_add(1);
                     self.arrived_bytes = completion.bytes;
+                    if let Some(immediates) = &mut self.immediates {
+                        immediates.received(qp, completion);
+                    }
                     if pairs.config.verify && self.operation == RdmaOperation::Send {
                         self.verify(pairs, qp, number, completion.bytes);
                     }

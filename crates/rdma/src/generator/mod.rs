@@ -4,12 +4,14 @@
 //! - [`bandwidth`] keeps the send queue of every queue pair filled, in one or
 //!   both directions; [`credits`] is its flow control of Sends, and [`received`]
 //!   counts incoming messages.
+//! - [`immediate`] is the immediate data of messages, and its comparison.
 //! - [`latency`] has one message in flight at a time.
 //! - [`Conventions`] are the differences of the control protocols on the data
 //!   path ([`crate::client`] and [`crate::perftest`]).
 
 mod bandwidth;
 mod credits;
+mod immediate;
 mod latency;
 mod received;
 
@@ -28,6 +30,7 @@ use crate::{
 };
 use bandwidth::Bandwidth;
 pub(crate) use credits::{Counters, Credits};
+use immediate::Immediates;
 use latency::PingPong;
 
 /// Interval at which the watcher of a run is called: that of its samples.
@@ -40,7 +43,8 @@ pub(crate) enum Conventions {
     /// each queue pair, whose response follows all data sent before.
     ClearStream {
         /// Each Write of a latency run is followed by immediate data, because
-        /// its receiver sleeps and does not poll its memory.
+        /// its receiver sleeps and does not poll its memory. One that has
+        /// immediate data of its own needs no other.
         announced_writes: bool,
     },
     /// With a program of perftest. A run ends when the last request is
@@ -105,12 +109,15 @@ pub(crate) struct Load {
     pub(crate) latency: bool,
     /// Whether the server sends, writes or reads as well.
     pub(crate) bidirectional: bool,
+    /// Whether each message has immediate data.
+    pub(crate) immediate: bool,
 }
 
 impl Load {
     /// Returns the load that a configuration requests.
     pub(crate) fn new(config: &RdmaConfig, operation: RdmaOperation) -> Self {
-        Self { operation, latency: config.latency, bidirectional: config.both_ways }
+        let RdmaConfig { latency, both_ways: bidirectional, immediate, .. } = *config;
+        Self { operation, latency, bidirectional, immediate }
     }
 }
 
@@ -198,11 +205,13 @@ impl Generator {
         conventions: Conventions,
         credits: Credits,
     ) -> Self {
+        let immediates =
+            if load.immediate { Immediates::new(role, load.operation, pairs.count()) } else { None };
         let engine = if load.latency {
-            Engine::Latency(PingPong::new(load.operation, remote, conventions))
+            Engine::Latency(PingPong::new(load.operation, remote, conventions, immediates))
         } else {
             let active = role == Role::Client || load.bidirectional;
-            Engine::Bandwidth(Bandwidth::new(pairs, load, active, remote, conventions, credits))
+            Engine::Bandwidth(Bandwidth::new(pairs, load, active, remote, conventions, credits, immediates))
         };
         Self { engine, role, batch: Box::new([Completion::EMPTY; BATCH]) }
     }
@@ -333,6 +342,15 @@ impl Generator {
         }
     }
 
+    /// Returns the number of messages that came with other immediate data than
+    /// the peer sent with them; `None` where they have none.
+    pub(crate) fn immediate_mismatches(&self) -> Option<u64> {
+        match &self.engine {
+            Engine::Bandwidth(bandwidth) => bandwidth.immediate_mismatches(),
+            Engine::Latency(ping_pong) => ping_pong.immediate_mismatches(),
+        }
+    }
+
     /// Returns the number of messages, or queue pairs, that differed from what
     /// the peer sends; 0 without verification.
     pub(crate) fn mismatches(&self, pairs: &DataQueuePairs) -> u64 {
@@ -358,13 +376,22 @@ fn message(
     qp: usize,
     number: u32,
     size: u32,
+    immediate: Option<[u8; 4]>,
 ) -> Operation {
-    match operation {
-        RdmaOperation::Send => {
-            Operation::Send { data: data(pairs, qp, size), solicited: false, invalidate: None }
+    let solicited = false;
+    match (operation, immediate) {
+        (RdmaOperation::Send, None) => {
+            Operation::Send { data: data(pairs, qp, size), solicited, invalidate: None }
         }
-        RdmaOperation::Write => Operation::Write { data: data(pairs, qp, size), remote: remote.sink },
-        RdmaOperation::Read => Operation::Read {
+        (RdmaOperation::Send, Some(immediate)) => {
+            Operation::SendImmediate { data: data(pairs, qp, size), immediate, solicited }
+        }
+        (RdmaOperation::Write, None) => Operation::Write { data: data(pairs, qp, size), remote: remote.sink },
+        (RdmaOperation::Write, Some(immediate)) => {
+            let remote = remote.sink;
+            Operation::WriteImmediate { data: data(pairs, qp, size), remote, immediate, solicited }
+        }
+        (RdmaOperation::Read, _) => Operation::Read {
             sink: pairs.sink_segment(qp, number, size),
             remote: remote.source,
             invalidate: false,

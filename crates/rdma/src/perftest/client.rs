@@ -60,6 +60,9 @@ pub fn settle(program: Program, config: &RdmaConfig) -> Result<RdmaConfig, RdmaE
     if program.has_one_size() && config.size.0.len() > 1 {
         return fail(format!("{} must know the size: choose one, the same as there (-s)", program.name()));
     }
+    if config.immediate {
+        return fail("perftest's programs send no immediate data: leave --immediate out".to_owned());
+    }
     if config.rx_depth.is_some_and(|depth| depth < 3) {
         return fail("--rx-depth: perftest needs at least 3 receives".to_owned());
     }
@@ -182,6 +185,7 @@ impl Session {
             near_cpu_ns: cpu_ns() - cpu,
             far_cpu_ns: None,
             verified: None,
+            immediate_verified: None,
         })
     }
 

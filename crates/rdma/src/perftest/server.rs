@@ -247,7 +247,7 @@ impl ServerOptions {
     /// only makes progress where progress is inline.
     fn generator(&self, pairs: &DataQueuePairs, remote: Vec<RemoteMemory>) -> Generator {
         let Program { operation, latency } = self.program;
-        let load = Load { operation, latency, bidirectional: false };
+        let load = Load { operation, latency, bidirectional: false, immediate: false };
         let credits = match (operation, latency) {
             (RdmaOperation::Send, false) => Credits::into_counters(pairs),
             _ => Credits::unneeded(pairs),

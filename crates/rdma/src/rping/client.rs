@@ -99,7 +99,7 @@ fn check(config: &PingConfig) -> Result<(), RdmaError> {
 
 /// Returns rping's connect options: one outstanding Read in each direction.
 fn connect_options(config: &PingConfig, cookie: Option<Cookie>) -> ConnectOptions {
-    let request = |cookie| ConnectionRequest { cookie, purpose: ConnectionPurpose::Ping };
+    let request = |cookie| ConnectionRequest { cookie, purpose: ConnectionPurpose::Ping, immediate: false };
     ConnectOptions {
         ird: 1,
         ord: 1,

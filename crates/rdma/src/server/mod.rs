@@ -243,10 +243,16 @@ impl Shared<'_> {
             PrivateData::Request(ConnectionRequest { purpose: ConnectionPurpose::Verbs, .. }) => {
                 self.verbs_peer(scope, request);
             }
-            PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Control }) => {
+            PrivateData::Request(ConnectionRequest {
+                cookie, purpose: ConnectionPurpose::Control, ..
+            }) => {
                 self.measurement(scope, request, cookie);
             }
-            PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Data(index) }) => {
+            PrivateData::Request(ConnectionRequest {
+                cookie,
+                purpose: ConnectionPurpose::Data(index),
+                ..
+            }) => {
                 self.join(request, cookie, index);
             }
         }

@@ -19,7 +19,7 @@ use crate::{
     data_queue_pairs::{DataQueuePairs, Role, open_rnic},
     error::RdmaError,
     generator::{Conventions, Credits, Generator, Load},
-    negotiation::{Layout, Message, Report, accept_options},
+    negotiation::{Layout, Message, PrivateData, Report, accept_options},
     samples::{cpu_ns, nanoseconds},
     silence::{FIRST_MESSAGE_LIMIT, Silence},
 };
@@ -58,7 +58,9 @@ pub(super) fn serve(
     let peer = request.peer;
     // The control channel is accepted as requested; the settings of the
     // measurement are not known yet.
-    let requested = RdmaConfig { no_crc: !request.crc, markers: request.markers, ..RdmaConfig::default() };
+    let immediate = PrivateData::decode(&request.private_data).carries_immediate_data();
+    let requested =
+        RdmaConfig { no_crc: !request.crc, markers: request.markers, immediate, ..RdmaConfig::default() };
     control.queue_pair().accept(request, &accept_options(&requested))?;
     let (operation, config) = match control.receive(FIRST_MESSAGE_LIMIT.min(silence), stop)? {
         Message::Open { operation, config } => (operation, *config),
@@ -70,20 +72,19 @@ pub(super) fn serve(
     });
     let mut pairs = match opened {
         Ok(pairs) => pairs,
-        Err(error) => {
-            control.send(&Message::Refused { reason: error.to_string(), option: error.is_option() })?;
-            control.close(CLOSE_TIMEOUT);
-            return Err(error);
-        }
+        Err(error) => return refuse(control, error),
     };
     control.send(&Message::Welcome)?;
     accept_all(&mut pairs, arrivals, peer, stop)?;
+    if let Err(error) = pairs.check_immediate_data() {
+        return refuse(control, error);
+    }
     control.send(&Message::Memory(pairs.advert()))?;
     let remote = match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
         Message::Memory(advert) => advert.of_queue_pairs(pairs.count()),
         other => return Err(other.unexpected(peer, "memory")),
     };
-    let credits = Credits::by_immediate_data(&pairs);
+    let credits = Credits::by_immediate_data(&pairs, operation);
     let (load, conventions) = (Load::new(&config, operation), Conventions::clearstream(&config));
     let generator = Generator::new(&pairs, Role::Server, load, remote, conventions, credits);
     let mut session = Session { control, pairs, generator, sends: load.bidirectional, silence };
@@ -91,6 +92,13 @@ pub(super) fn serve(
     session.pairs.close();
     session.control.close(CLOSE_TIMEOUT);
     Ok(Served { operation, config })
+}
+
+/// Notifies the client of a measurement that is impossible.
+fn refuse(mut control: ControlChannel, error: RdmaError) -> Result<Served, RdmaError> {
+    control.send(&Message::Refused { reason: error.to_string(), option: error.is_option() })?;
+    control.close(CLOSE_TIMEOUT);
+    Err(error)
 }
 
 fn accept_all(
@@ -132,7 +140,8 @@ impl Session {
             Some(Message::Prepare(run)) => run.size,
             Some(other) => return Err(other.unexpected(self.pairs.peer(), "prepare")),
         };
-        if size == 0 || size > self.pairs.layout.slot_bytes {
+        let least = u64::from(!self.pairs.config.immediate);
+        if size < least || size > self.pairs.layout.slot_bytes {
             let reason = format!("messages of {size} bytes were not negotiated");
             self.control.send(&Message::Refused { reason: reason.clone(), option: false })?;
             return Err(self.pairs.lost(0, &reason));
@@ -146,6 +155,7 @@ impl Session {
         let mismatches = self.generator.mismatches(&self.pairs);
         let mut report = Report { cpu_ns, ..Report::default() };
         report.mismatches = self.pairs.config.verify.then_some(mismatches);
+        report.immediate_mismatches = self.generator.immediate_mismatches();
         if self.sends {
             let measured = self.generator.measured();
             (report.sent, report.elapsed_ns) = (measured.message_count, nanoseconds(measured.elapsed));

@@ -45,14 +45,14 @@ pub(super) fn time(
         while samples.are_needed() {
             let connection = Connection::idle(&rnic)?;
             let (connected, time) = timed(|| connection.connect(server, cookie));
-            check_server(&connected?)?;
+            check_server(&connected?, &RdmaConfig::default())?;
             samples.add(time);
             connection.close();
         }
         return Ok(());
     }
     let mut connection = Connection::idle(&rnic)?;
-    check_server(&connection.connect(server, cookie)?)?;
+    check_server(&connection.connect(server, cookie)?, &RdmaConfig::default())?;
     match config.call {
         VerbsCall::PostSend => connection.time_sends(config.size.0 as u32, samples)?,
         VerbsCall::PollEmpty => connection.time_empty_polls(samples)?,
@@ -93,7 +93,7 @@ impl Connection {
     }
 
     fn connect(&self, server: SocketAddr, cookie: Cookie) -> Result<Established, RdmaError> {
-        let request = ConnectionRequest { cookie, purpose: ConnectionPurpose::Verbs };
+        let request = ConnectionRequest { cookie, purpose: ConnectionPurpose::Verbs, immediate: false };
         Ok(self.queue_pair.connect(server, &connect_options(&RdmaConfig::default(), request))?)
     }
 

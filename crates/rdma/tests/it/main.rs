@@ -3,5 +3,6 @@
 
 mod agents;
 mod hostile_peers;
+mod immediate;
 mod peer;
 mod pings;

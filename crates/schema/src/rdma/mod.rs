@@ -197,12 +197,16 @@ pub struct RdmaConfig {
     /// Messages up to this size are copied into the request when they are posted
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES", default_value_t = RdmaConfig::default().inline))]
     pub inline: ByteCount,
+    /// Send or Write four bytes of immediate data with each message, which the receiver compares; messages may be empty
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub immediate: bool,
     /// Compare what arrived with what was sent, byte for byte; costs time
     #[cfg_attr(feature = "cli", arg(long))]
     pub verify: bool,
     /// Use the protocol of perftest's client: the peer is ib_send_bw, ib_write_lat or another of them, with -R
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["local", "both_ways", "verify", "remote_core", "duration"]))]
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["local", "both_ways", "immediate", "verify", "remote_core", "duration"]))]
     pub perftest: bool,
     /// Receives that the peer's ib_send_bw posts on each queue pair (its -r) (default: 512)
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,6 +235,7 @@ impl Default for RdmaConfig {
             revision: 2,
             outstanding_reads: 16,
             inline: ByteCount(64),
+            immediate: false,
             verify: false,
             perftest: false,
             rx_depth: None,
@@ -289,6 +294,9 @@ pub struct RdmaEffective {
     pub mulpdu_bytes: u32,
     /// Messages up to this size are copied into their request.
     pub inline_bytes: u32,
+    /// Both ends take immediate data with Sends and Writes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub immediate: bool,
 }
 
 /// Time of single messages.
@@ -366,6 +374,10 @@ pub struct RdmaResult {
     /// Whether the received data equal the data sent; absent when not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,
+    /// Whether each message came with the immediate data that was sent with it;
+    /// absent without `immediate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub immediate_verified: Option<bool>,
 }
 
 /// A finished test.
@@ -453,7 +465,8 @@ pub struct PingSummary {
     /// CRCs are made and checked, in both directions.
     pub crc: bool,
     /// From the call of connect until the first message may leave: off this host
-    /// 10 ms of it let a peer settle that needs that (siw).
+    /// 10 ms of it let a peer settle that needs that (siw); one of ClearStream
+    /// needs none.
     pub connect_ns: u64,
     /// Rounds made.
     pub round_count: u64,

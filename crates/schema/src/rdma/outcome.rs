@@ -31,6 +31,9 @@ impl RdmaConfig {
         if self.latency {
             return LATENCIES.into_iter().chain([THROUGHPUT, MESSAGE_RATE]).collect();
         }
+        if self.size.largest() == 0 {
+            return vec![MESSAGE_RATE];
+        }
         let mut kinds = vec![BANDWIDTH, MESSAGE_RATE];
         if self.both_ways {
             kinds.extend([BANDWIDTH_FORWARD, BANDWIDTH_REVERSE]);
@@ -41,6 +44,19 @@ impl RdmaConfig {
 }
 
 impl RdmaSummary {
+    /// What arrived other than it was sent.
+    #[must_use]
+    pub fn difference(&self) -> Option<&'static str> {
+        let any = |of: fn(&RdmaResult) -> Option<bool>| self.results.iter().any(|one| of(one) == Some(false));
+        if any(|result| result.verified) {
+            Some("the received content differs from what was sent")
+        } else if any(|result| result.immediate_verified) {
+            Some("messages came with other immediate data than was sent with them")
+        } else {
+            None
+        }
+    }
+
     /// As the outcome of a trial. Of several sizes the metrics are those of the
     /// best one, and a series has them all.
     ///
@@ -62,10 +78,13 @@ impl RdmaSummary {
         let best = self.results.iter().max_by(|one, other| one.total_bps().total_cmp(&other.total_bps()));
         let Some(best) = best else { return Vec::new() };
         let messages = |rate: &super::RdmaRate| rate.messages_per_second;
-        let mut metrics = vec![
-            BANDWIDTH.of(best.total_bps()),
-            MESSAGE_RATE.of(messages(&best.forward) + best.reverse.as_ref().map_or(0.0, messages)),
-        ];
+        let message_rate =
+            MESSAGE_RATE.of(messages(&best.forward) + best.reverse.as_ref().map_or(0.0, messages));
+        if best.total_bytes() == 0 {
+            // All messages have 0 bytes.
+            return vec![message_rate];
+        }
+        let mut metrics = vec![BANDWIDTH.of(best.total_bps()), message_rate];
         if let Some(reverse) = &best.reverse {
             metrics.push(BANDWIDTH_FORWARD.of(best.forward.goodput_bps));
             metrics.push(BANDWIDTH_REVERSE.of(reverse.goodput_bps));
@@ -86,16 +105,19 @@ impl RdmaSummary {
         let mut metrics: Vec<Metric> =
             LATENCIES.iter().zip(times).map(|(kind, ns)| kind.of(ns as f64)).collect();
         // As NetPIPE computes it: one message at a time.
-        metrics.push(THROUGHPUT.of(result.size_bytes as f64 * 8e9 / latency.mean_ns as f64));
+        if result.size_bytes > 0 {
+            metrics.push(THROUGHPUT.of(result.size_bytes as f64 * 8e9 / latency.mean_ns as f64));
+        }
         metrics.push(MESSAGE_RATE.of(result.forward.messages_per_second));
         metrics
     }
 
     /// Over the sizes where there are several, over the time where there is one.
     fn series(&self, samples: &[RdmaSample]) -> Vec<Series> {
-        let (name, unit) = match self.requested.latency {
-            true => ("latency", Unit::Nanoseconds),
-            false => ("bandwidth", Unit::BitsPerSecond),
+        let (name, unit) = match (self.requested.latency, self.requested.size.largest()) {
+            (true, _) => ("latency", Unit::Nanoseconds),
+            (false, 0) => ("message-rate", Unit::PerSecond),
+            (false, _) => ("bandwidth", Unit::BitsPerSecond),
         };
         let (x, mut points) = if self.requested.size.0.len() > 1 {
             let value = |result: &RdmaResult| match self.requested.latency {
@@ -139,6 +161,7 @@ impl RdmaSummary {
                 json!(requested.outstanding_reads),
                 json!(effective.outstanding_reads),
             ),
+            of_trial("immediate", json!(requested.immediate), json!(effective.immediate)),
             of_trial("inline-bytes", json!(requested.inline.0), json!(effective.inline_bytes)),
             side("client", "mulpdu-bytes", None, Some(json!(effective.mulpdu_bytes))),
             side("client", "progress", Some(json!(requested.progress)), near.progress.map(value)),

@@ -30,12 +30,16 @@ pub struct RdmaSample {
 }
 
 impl RdmaSample {
-    /// The headline of a test of this kind, in this part.
+    /// The headline of a test of this kind, in this part: of messages of 0 bytes
+    /// their rate.
     #[must_use]
     pub fn headline(&self, latency: bool) -> Option<Metric> {
         match (self.warm_up, latency) {
             (true, _) => None,
             (false, true) => Some(Metric::lower("latency", Unit::Nanoseconds, self.latency_mean_ns?)),
+            (false, false) if self.size_bytes == 0 => {
+                Some(Metric::higher("message-rate", Unit::PerSecond, self.messages_per_second))
+            }
             (false, false) => Some(Metric::higher("bandwidth", Unit::BitsPerSecond, self.goodput_bps)),
         }
     }

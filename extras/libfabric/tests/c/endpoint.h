@@ -23,6 +23,8 @@ static struct fid_domain *domain;
 static struct fid_av *av;
 static struct fid_cq *cq;
 static struct fid_ep *ep;
+/* Of endpoints that are opened from now on. */
+static uint64_t capabilities = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV;
 
 #define CHECK(call)                                                                                                    \
     do {                                                                                                               \
@@ -43,7 +45,7 @@ static void open_endpoint(const char *port) {
     struct fi_info *hints = fi_allocinfo(), *info;
     struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED};
     struct fi_av_attr vector = {.type = FI_AV_TABLE};
-    hints->caps = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV;
+    hints->caps = capabilities;
     hints->domain_attr->cq_data_size = 8;
     hints->ep_attr->type = FI_EP_RDM;
     hints->tx_attr->op_flags = FI_COMPLETION;

@@ -1,5 +1,5 @@
 //! Programs of libfabric over the provider: messages of every way of transport, simultaneous connects, and peers that are
-//! killed, come back, or have their address inserted twice.
+//! killed, come back, have their address inserted twice, or are named by receives.
 
 use std::{path::Path, process::Command};
 
@@ -33,6 +33,11 @@ fn a_peer_is_its_address_however_often_it_is_inserted_or_started() {
 #[test]
 fn eight_bytes_of_data_come_with_a_message_of_every_kind_and_length() {
     succeeds("data");
+}
+
+#[test]
+fn a_receive_that_names_a_peer_takes_no_message_of_another() {
+    succeeds("directed");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::{
     queue_pair::{Pair, set_state},
     report::failed,
     runtime::{Runtime, runtime},
+    sockets,
 };
 
 use super::{
@@ -132,7 +133,10 @@ fn connect(id: Handle<Id>, param: Option<&rdma_conn_param>) -> Result<(), c_int>
     let pair = unsafe { (*pair.0).pair.clone() };
     let plan = Plan { id, pair, peer, options, since: Instant::now() };
     let token = next_token();
-    plan.start(runtime, &mut connections, token).map_err(|error| code_of(&error))?;
+    plan.start(runtime, &mut connections, token).map_err(|error| {
+        sockets::note_failed(peer, &error);
+        code_of(&error)
+    })?;
     known.inner.stage = Stage::Connecting(token);
     Ok(())
 }

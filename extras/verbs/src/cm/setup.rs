@@ -29,6 +29,7 @@ use crate::{
     queue_pair::set_state,
     report::notice,
     runtime::Runtime,
+    sockets,
 };
 
 use super::{
@@ -257,7 +258,11 @@ fn wait(runtime: &Runtime, connections: &mut Connections, token: u64, plan: Plan
 
 fn fail(id: Handle<Id>, error: &ConnectError) {
     // SAFETY: setups are removed before their identifiers are freed.
-    unsafe { (*id.0).inner.stage = Stage::Ended };
+    let known = unsafe { &mut (*id.0).inner };
+    known.stage = Stage::Ended;
+    if let Some(peer) = known.peer {
+        sockets::note_failed(peer, error);
+    }
     let code = code_of(error);
     let event = match code {
         libc::ECONNREFUSED => RDMA_CM_EVENT_REJECTED,

@@ -10,4 +10,5 @@ mod memory;
 mod mpi;
 mod programs;
 mod semantics;
+mod sockets;
 mod suites;

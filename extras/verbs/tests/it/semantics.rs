@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::common::{self, Capture, MPA_REQUEST, Network, Program, SERVER, c, count};
+use crate::common::{self, Network, Program, SERVER, c};
 
 fn run(program: &str, settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
@@ -115,40 +115,4 @@ fn invalid_settings_leave_no_device_and_a_reason() {
     let errors = String::from_utf8_lossy(&listed.stderr);
     assert!(errors.contains("CLEARSTREAM_VERBS_PROGRESS=fast is invalid: use adaptive"), "{errors}");
     assert!(!String::from_utf8_lossy(&listed.stdout).contains("clearstream0"));
-}
-
-/// librspreload takes the socket calls of the process, but not those of the
-/// library.
-#[test]
-fn root_a_sockets_program_runs_over_rsockets() {
-    let network = Network::new();
-    let capture = Capture::start(&network.client);
-    let program = c::compile(include_str!("../c/sockets.c"), &[]);
-    let path = program.path.to_str().unwrap();
-    let found =
-        std::process::Command::new("cc").arg("-print-file-name=rsocket/librspreload.so").output().unwrap();
-    let preload =
-        format!("{}:{}", String::from_utf8(found.stdout).unwrap().trim(), common::library().display());
-    let settings = [("LD_PRELOAD", &preload[..]), ("CLEARSTREAM_VERBS_SOCKETS", "1")];
-    // rsocket of rdma-core 44 rejects SOCK_CLOEXEC: these connections are of TCP.
-    for (option, by_rdma, by_tcp) in [("", 1, 0), ("cloexec", 0, 1)] {
-        let line = format!("{path} serve {SERVER} {option}");
-        let mut server = Program::start(&network.server, &settings, &line);
-        server.await_listening(&network.server, 7200);
-        let line = format!("{path} connect {SERVER} {option}");
-        let client = Program::start(&network.client, &settings, &line).succeeds();
-        assert!(client.stdout.contains("echo 19\n"), "{client:?}");
-        let server = server.succeeds();
-        let expected = format!("sockets: connections by RDMA: {by_rdma}, by TCP: {by_tcp}");
-        for ended in [&client, &server] {
-            assert!(ended.stderr.contains(&expected), "{ended:?}");
-        }
-        let reason = format!("1 by TCP with {SERVER}:7200: its socket has SOCK_CLOEXEC");
-        assert_eq!(client.stderr.contains(&reason), by_tcp == 1, "{client:?}");
-        let reason = "by TCP with 10.77.0.2:";
-        assert_eq!(server.stderr.contains(reason), by_tcp == 1, "{server:?}");
-    }
-    let packets = capture.packets();
-    assert_eq!(count(&packets, MPA_REQUEST), 1);
-    assert!(count(&packets, b"echo 19") >= 4);
 }

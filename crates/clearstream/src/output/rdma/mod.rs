@@ -16,10 +16,12 @@ use super::{
 
 /// What is in effect, before the first line.
 pub fn settings(operation: RdmaOperation, config: &RdmaConfig, effective: &RdmaEffective) -> String {
-    let what = match operation {
-        RdmaOperation::Send => "Sends into posted receives",
-        RdmaOperation::Write => "Writes into the peer's memory",
-        RdmaOperation::Read => "Reads out of the peer's memory",
+    let what = match (operation, effective.immediate) {
+        (RdmaOperation::Send, false) => "Sends into posted receives",
+        (RdmaOperation::Send, true) => "Sends with immediate data into posted receives",
+        (RdmaOperation::Write, false) => "Writes into the peer's memory",
+        (RdmaOperation::Write, true) => "Writes with immediate data into the peer's memory",
+        (RdmaOperation::Read, _) => "Reads out of the peer's memory",
     };
     let pairs = if config.queue_pairs == 1 { "queue pair" } else { "queue pairs" };
     let flow = match (config.latency, config.both_ways) {
@@ -74,7 +76,8 @@ pub fn heading(config: &RdmaConfig) -> String {
         "    messages     goodput  messages/s"
     };
     let verified = if config.verify { "  content" } else { "" };
-    format!("      size{figures}   CPU near    CPU far{verified}")
+    let immediate = if config.immediate { "  immediate" } else { "" };
+    format!("      size{figures}   CPU near    CPU far{verified}{immediate}")
 }
 
 /// One size, one line.
@@ -92,13 +95,15 @@ pub fn row(config: &RdmaConfig, result: &RdmaResult) -> String {
         }
     };
     let cores = |cpu_ns: u64| format!("{:.2} cores", cpu_ns as f64 / result.forward.elapsed_ns.max(1) as f64);
-    let verified = match (config.verify, result.verified) {
-        (true, Some(true)) => "       ok",
-        (true, _) => "    WRONG",
-        (false, _) => "",
+    let compared = |is_compared, outcome, width| match (is_compared, outcome) {
+        (true, Some(true)) => format!("{:>width$}", "ok"),
+        (true, _) => format!("{:>width$}", "WRONG"),
+        (false, _) => String::new(),
     };
+    let verified = compared(config.verify, result.verified, 9);
+    let immediate = compared(config.immediate, result.immediate_verified, 11);
     format!(
-        "{:>10}{:>12}{figures} {:>10} {:>10}{verified}",
+        "{:>10}{:>12}{figures} {:>10} {:>10}{verified}{immediate}",
         bytes(result.size_bytes),
         result.forward.message_count,
         cores(result.near_cpu_ns),
@@ -157,6 +162,11 @@ fn best(summary: &RdmaSummary) -> Option<String> {
     }
     let best =
         summary.results.iter().max_by(|a, b| a.forward.goodput_bps.total_cmp(&b.forward.goodput_bps))?;
+    if best.size_bytes == 0 {
+        let back =
+            best.reverse.as_ref().map_or_else(String::new, |back| format!(" and {} back", per_second(back)));
+        return Some(format!("{}{back} messages/s of 0 B", per_second(&best.forward)));
+    }
     let back = best
         .reverse
         .as_ref()

@@ -66,10 +66,8 @@ impl TransferArgs {
             self.in_process(operation, &stop, out)?
         };
         out.result(&RdmaDocument { summary: &summary }, || rdma::ending(&summary, Paint::for_stdout()))?;
-        if summary.results.iter().any(|result| result.verified == Some(false)) {
-            return Err(
-                RdmaError::Mismatch("the received content differs from what was sent".to_owned()).into()
-            );
+        if let Some(difference) = summary.difference() {
+            return Err(RdmaError::Mismatch(difference.to_owned()).into());
         }
         if summary.complete { Ok(()) } else { Err(RdmaError::Stopped.into()) }
     }

@@ -9,6 +9,8 @@ use std::{
 
 /// Bytes of a set-up frame before its private data (RFC 5044, section 7.1.1).
 const SETUP_BYTES: usize = 20;
+/// Reserved bits of a set-up frame by which two ends of ClearStream know each other, which no peer looks at.
+pub(crate) const OWN_BITS: u8 = 0x06;
 
 /// A relay between two programs that records what each sends.
 pub(crate) struct Recorder {
@@ -53,12 +55,14 @@ fn pass(mut from: TcpStream, mut to: TcpStream) -> Vec<u8> {
 }
 
 /// Frames of one direction: the set-up frame, then each FPDU, with zeros for
-/// tags and addresses, and for CRCs where there are any, since they go over
+/// ClearStream's own bits, for tags and addresses, and for CRCs where there are any, since they go over
 /// these.
 pub(crate) fn comparable(stream: &[u8], crc: bool) -> Vec<Vec<u8>> {
     let private = usize::from(u16::from_be_bytes([stream[18], stream[19]]));
     let (setup, mut rest) = stream.split_at(SETUP_BYTES + private);
-    let mut frames = vec![setup.to_vec()];
+    let mut setup = setup.to_vec();
+    setup[16] &= !OWN_BITS;
+    let mut frames = vec![setup];
     while !rest.is_empty() {
         // Two bytes of length, the ULPDU, a pad to a multiple of four, the CRC
         // (RFC 5044, section 4.1).

@@ -2,17 +2,18 @@
 //! them, measurements, and what people do wrong.
 
 use crate::common;
-mod exchange;
+pub(crate) mod exchange;
+mod far;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    process::Child,
+    process::{Child, Command},
     time::Duration,
 };
 
 use crate::common::{alive, assert_valid, children, clearstream, eventually, finish, run, signal};
-use clearstream_testkit::pcap;
+use clearstream_testkit::{namespace::Host, pcap};
 use serde_json::Value;
 
 /// Enough for every path of the code, and no more.
@@ -26,7 +27,22 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = clearstream(&[&["rdma"], arguments, &["--port", "0"]].concat()).spawn().unwrap();
+        Self::started(&mut Self::command(arguments))
+    }
+
+    /// On another host.
+    fn start_on(host: &Host, arguments: &[&str]) -> Self {
+        let mut command = Self::command(arguments);
+        host.enter(&mut command);
+        Self::started(&mut command)
+    }
+
+    fn command(arguments: &[&str]) -> Command {
+        clearstream(&[&["rdma"], arguments, &["--port", "0"]].concat())
+    }
+
+    fn started(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let address = line.strip_prefix("listening on ").and_then(|rest| rest.split(';').next());
@@ -76,6 +92,29 @@ fn every_operation_moves_what_was_sent_with_both_kinds_of_progress() {
                 assert_eq!(result["verified"], true, "{operation} {progress}: {result}");
             }
         }
+    }
+}
+
+#[test]
+fn immediate_data_comes_with_each_message_also_with_empty_ones() {
+    for (operation, more) in [
+        ("send", ["--depth", "8"].as_slice()),
+        ("write", &["--both-ways"]),
+        ("send", &["--latency"]),
+        ("write", &["--latency"]),
+    ] {
+        let sizes = ["--immediate", "--size", "0,1,20000", "--queue-pairs", "2", "--verify"];
+        let summary = measured(operation, &[more, sizes.as_slice()].concat());
+        assert_eq!(summary["effective"]["immediate"], true);
+        for result in summary["results"].as_array().unwrap() {
+            let compared = (&result["immediate_verified"], &result["verified"]);
+            assert_eq!(compared, (&true.into(), &true.into()), "{operation} {more:?}: {result}");
+        }
+    }
+    let run = run(&["rdma", "write", "--local", "-t", "60ms", "--size", "0", "--immediate"]);
+    let text = run.ok();
+    for expected in ["Writes with immediate data", "  immediate\n", "ok\n", "messages/s of 0 B"] {
+        assert!(text.contains(expected), "\"{expected}\" is not in:\n{text}");
     }
 }
 
@@ -208,6 +247,7 @@ fn rejects_invalid_options_before_connecting() {
         run(&[&["rdma"], arguments].concat()).refused(2, expected);
     };
     refused(&["write", "--local", "--size", "0"], &["0B", "1 B to 1 GiB"]);
+    refused(&["read", "--local", "--immediate"], &["a Read has no immediate data", "--immediate"]);
     refused(&["send", "--local", "-q", "0"], &["0 queue pairs", "1 to 1024"]);
     refused(&["read", "--local", "--revision", "3"], &["revision 3", "1 or 2"]);
     refused(&["write", "--local", "-q", "1000", "--size", "8MiB"], &["choose fewer"]);
@@ -220,6 +260,7 @@ fn rejects_invalid_options_before_connecting() {
     refused(&["ping", "--local", "--size", "25"], &["26 to 65535"]);
     refused(&["ping", "--local", "--once"], &["--serve"]);
     refused(&["ping", "--serve", "--size", "70000"], &["26 to 65535"]);
+    run(&["rdma", "send", "192.0.2.1", "--perftest", "--immediate"]).refused_by_usage("--immediate");
     run(&["rdma", "write", "--local", "--size", "big"]).refused_by_usage("`all`");
     run(&["rdma", "send", "--local", "--latency", "--both-ways"]).refused_by_usage("--both-ways");
 }

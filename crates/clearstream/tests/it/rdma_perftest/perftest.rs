@@ -13,6 +13,8 @@ use std::{
 
 use clearstream_testkit::pcap::{self, Stream};
 
+use crate::rdma::exchange::OWN_BITS;
+
 /// Long enough for a machine that does many things at once.
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of a set-up frame before its private data (RFC 5044, section 7.1.1).
@@ -75,7 +77,9 @@ pub(crate) fn frames(stream: &[u8]) -> Frames {
         fpdus.push(fpdu(frame));
         rest = after;
     }
-    Frames { setup: setup.to_vec(), fpdus }
+    let mut setup = setup.to_vec();
+    setup[16] &= !OWN_BITS;
+    Frames { setup, fpdus }
 }
 
 /// The place in an introduction that names one.

@@ -57,12 +57,16 @@ impl Keeper {
     /// Holds memory.
     ///
     /// # Errors
-    /// `EFAULT`: it cannot be written, or is of a file; `ENOMEM`: `RLIMIT_MEMLOCK`; `EPERM`, `ENOSYS`: no io_uring here.
+    /// `EFAULT`: it cannot be written, or is of a file; `ENOMEM`: `RLIMIT_MEMLOCK`; `EPERM`, `ENOSYS`: no io_uring here;
+    /// [`io::ErrorKind::PermissionDenied`]: not any more.
     pub(super) fn hold(&self, base: *mut u8, length: usize) -> io::Result<Hold> {
         let opened = self.rings.get_or_init(|| {
             Rings::new().map(Arc::new).map_err(|error| error.raw_os_error().unwrap_or(libc::ENOSYS))
         });
         let rings = opened.as_ref().map_err(|code| io::Error::from_raw_os_error(*code))?.clone();
+        if !rings.are_usable() {
+            return Err(ring::broken());
+        }
         let mut hold = Hold { rings, base: base.addr(), length, slots: SmallVec::new() };
         let mut at = 0;
         while at < length {
@@ -116,29 +120,45 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Rings {
     fn new() -> io::Result<Self> {
-        let first = Ring::new()?;
-        first.uring.submitter().register_buffers_sparse(SLOTS.into())?;
-        let mut rings = vec![Mutex::new(first)];
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        for _ in 1..cores.min(RINGS_MAX) {
+        let with_table = || -> io::Result<_> {
             let ring = Ring::new()?;
             ring.uring.submitter().register_buffers_sparse(SLOTS.into())?;
-            rings.push(Mutex::new(ring));
-        }
+            Ok(Mutex::new(ring))
+        };
+        let mut rings = vec![with_table()?];
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        // One is enough, where there are descriptors or memory for no more.
+        rings.extend((1..cores.min(RINGS_MAX)).map_while(|_| with_table().ok()));
         let mut made = Self { rings, free: Mutex::new((0..SLOTS).rev().collect()), can_send: false };
         made.probe();
-        Ok(made)
+        if made.are_usable() { Ok(made) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
     }
 
-    /// Keeps the first ring only, where an entry cannot be copied to the others; finds out what requests may ask for.
+    /// Keeps the first ring only, where an entry cannot be copied to the others; finds out whether requests are carried
+    /// out, and what they may ask for.
     fn probe(&mut self) {
         let page = [0_u64; 8];
         let is_shared = self.set(0, page.as_ptr().cast_mut().cast(), size_of_val(&page)).is_ok();
-        self.can_send = lock(&self.rings[0]).writes_without_signal(page.as_ptr().addr());
-        let is_emptied = self.set(0, std::ptr::null_mut(), 0).is_ok();
-        if !(is_shared && is_emptied) {
+        if !is_shared {
             self.rings.truncate(1);
         }
+        let mut can_send = true;
+        for ring in &self.rings {
+            can_send &= lock(ring).writes_without_signal(page.as_ptr().addr());
+        }
+        self.can_send = can_send;
+        if self.set(0, std::ptr::null_mut(), 0).is_err() {
+            self.rings.truncate(1);
+        }
+    }
+
+    /// Whether the kernel takes requests of any ring; one that is busy works.
+    fn are_usable(&self) -> bool {
+        self.rings.iter().any(|ring| match ring.try_lock() {
+            Ok(free) => !free.is_broken,
+            Err(TryLockError::Poisoned(poisoned)) => !poisoned.into_inner().is_broken,
+            Err(TryLockError::WouldBlock) => true,
+        })
     }
 
     /// Sets an entry in all rings; nothing where the length is zero.
@@ -205,7 +225,7 @@ impl Rings {
         self.any().fetch(part, into)
     }
 
-    /// A ring that is free, or the next one that will be.
+    /// A ring that is free, or the first one that will be and works; one that does not where none does.
     fn any(&self) -> MutexGuard<'_, Ring> {
         for ring in &self.rings {
             match ring.try_lock() {
@@ -214,6 +234,7 @@ impl Rings {
                 Ok(_) | Err(TryLockError::WouldBlock) => {}
             }
         }
-        lock(&self.rings[0])
+        let working = self.rings.iter().map(lock).find(|ring| !ring.is_broken);
+        working.unwrap_or_else(|| lock(&self.rings[0]))
     }
 }

@@ -79,6 +79,7 @@ impl Ring {
             for (index, request) in requests.iter().enumerate() {
                 // SAFETY: upheld by the caller.
                 if unsafe { queue.push(&request.clone().user_data(index as u64)) }.is_err() {
+                    // Nothing was submitted of them.
                     self.is_broken = true;
                     return Err(broken());
                 }
@@ -90,9 +91,15 @@ impl Ring {
                 Ok(_) => {}
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                Err(error) => {
+                Err(_) => {
                     self.is_broken = true;
-                    return Err(error);
+                    // Those that the kernel has taken may still write to their memory. None of them waits for anything.
+                    let untaken = self.uring.submission().len();
+                    while left > untaken {
+                        left -= self.uring.completion().count().min(left);
+                        std::thread::yield_now();
+                    }
+                    return Err(broken());
                 }
             }
             for completion in self.uring.completion() {
@@ -288,9 +295,9 @@ impl Ring {
     }
 }
 
-/// Ends the connection: nothing of it is about its socket.
-fn broken() -> io::Error {
-    io::Error::other("the kernel took no requests of held memory")
+/// As of memory that is gone: it ends the connection, whose socket has nothing to do with it.
+pub(super) fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "the kernel took no requests of held memory")
 }
 
 impl Part {

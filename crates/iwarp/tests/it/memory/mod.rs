@@ -6,6 +6,7 @@ mod access_checks;
 mod buffers;
 mod pinning;
 mod raw;
+mod refused;
 mod sockets;
 mod spans;
 mod threads;

@@ -14,7 +14,7 @@ mod operations;
 mod processes;
 mod settling;
 mod setup;
-mod sides;
+pub(crate) mod sides;
 mod threads;
 mod waiting;
 mod withdrawn;

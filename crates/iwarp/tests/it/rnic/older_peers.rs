@@ -16,11 +16,12 @@ use clearstream_iwarp::{
 
 use crate::rnic::sides::{Side, TIMEOUT, all_modes, any_port, inline};
 
-/// As two Linux siw peers put it on the wire: revision 1 with CRC.
-const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";
+/// Local request of revision 1: CRC, and a reserved bit that offers immediate data with Sends and Writes.
+const REQUEST: &[u8] = b"MPA ID Req Frame\x42\x01\x00\x00";
+/// As Linux' siw replies.
 const REPLY: &[u8] = b"MPA ID Rep Frame\x40\x01\x00\x00";
-/// Local request of revision 2: CRC, enhanced, IRD and ORD 16.
-const ENHANCED_REQUEST: &[u8] = b"MPA ID Req Frame\x50\x02\x00\x04\x00\x10\x00\x10";
+/// The same of revision 2: enhanced, IRD and ORD 16.
+const ENHANCED_REQUEST: &[u8] = b"MPA ID Req Frame\x52\x02\x00\x04\x00\x10\x00\x10";
 
 /// Rejection of revision 2 by the peer.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use clearstream_iwarp::{
         RnicOptions,
         raw::{CompletionQueue, QueuePair, QueuePairOptions},
     },
-    work::{Completed, Data, Operation, ReceiveRequest, SendRequest, Status},
+    work::{Completed, Completion, Data, Operation, ReceiveRequest, SendRequest, Status},
 };
 use serde_json::Value;
 
@@ -42,6 +42,15 @@ pub(crate) struct Peer {
     memory: Region,
 }
 
+/// Connects with this private data; returns that of the rejection.
+pub(crate) fn rejection(server: SocketAddr, private_data: Vec<u8>) -> Vec<u8> {
+    let options = ConnectOptions { private_data, ..Default::default() };
+    match Peer::new().queue_pair.connect(server, &options) {
+        Err(ConnectError::Rejected { private_data, .. }) => private_data,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Listens on a free port of loopback.
 pub(crate) fn listener() -> Listener {
     Listener::bind(&RNIC, "127.0.0.1:0".parse().unwrap()).unwrap()
@@ -62,18 +71,30 @@ impl Peer {
 
     /// Accepts as a server does.
     pub(crate) fn accept(listener: &Listener) -> Self {
+        Self::accept_of_version(listener, 1, false)
+    }
+
+    /// Accepts with this version of the private data; with immediate data of messages where `immediate` says so.
+    pub(crate) fn accept_of_version(listener: &Listener, version: u8, immediate: bool) -> Self {
         let peer = Self::new();
         let request = listener.accept(Some(TIMEOUT)).unwrap().expect("the client connects");
-        let private_data = [b"clearstream rdma".as_slice(), &[1]].concat();
-        peer.queue_pair.accept(request, &AcceptOptions { private_data, ..Default::default() }).unwrap();
+        assert_eq!(request.private_data[16], version);
+        let private_data = [b"clearstream rdma".as_slice(), &[version]].concat();
+        let options = AcceptOptions { private_data, immediate_data: immediate, ..Default::default() };
+        peer.queue_pair.accept(request, &options).unwrap();
         peer
     }
 
     /// Connects as a client does.
     pub(crate) fn connect(server: SocketAddr) -> Self {
+        Self::connect_of_version(server, [1, 0])
+    }
+
+    /// Connects with this version and purpose of the private data, and offers no immediate data of messages.
+    pub(crate) fn connect_of_version(server: SocketAddr, version: [u8; 2]) -> Self {
         let peer = Self::new();
-        let private_data = [b"clearstream rdma".as_slice(), &[1, 0], &[3; 16], &[0, 0]].concat();
-        let options = ConnectOptions { private_data, ..Default::default() };
+        let private_data = [b"clearstream rdma".as_slice(), &version, &[3; 16], &[0, 0]].concat();
+        let options = ConnectOptions { private_data, immediate_data: false, ..Default::default() };
         retry(|| match peer.queue_pair.connect(server, &options) {
             // One measurement at a time: the server is free again a moment later.
             Err(ConnectError::Rejected { .. }) => None,
@@ -88,8 +109,23 @@ impl Peer {
         self.memory.write(offset, text.as_bytes());
         let segment = self.memory.segment(offset, text.len() as u32);
         let data = Data::Gather([segment].into_iter().collect());
-        let operation = Operation::Send { data, solicited: false, invalidate: None };
+        self.post(Operation::Send { data, solicited: false, invalidate: None });
+    }
+
+    pub(crate) fn post(&self, operation: Operation) {
         self.queue_pair.post_send(SendRequest { id: 99, operation, signaled: true, fence: false }).unwrap();
+    }
+
+    /// Returns the next message, unread.
+    pub(crate) fn completed(&self) -> Completion {
+        loop {
+            let completion = self.completions.wait(TIMEOUT).unwrap().expect("the peer sends a message");
+            assert_eq!(completion.status, Status::Success);
+            if completion.id != 99 {
+                self.post_receive(completion.id);
+                return completion;
+            }
+        }
     }
 
     /// Returns the next message; `null` when the connection is closed.
