@@ -38,7 +38,7 @@ use crate::{
 /// Timeout for a client of the control socket to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs a lab: reads a [`Start`] as one JSON line from standard input, creates
+/// Runs a lab: reads a `Start` as one JSON line from standard input, creates
 /// the lab, reports that on standard output, detaches from the terminal, and
 /// serves requests until one stops the lab or, for an owned lab, standard input
 /// is closed. For the hidden command that [`crate::up`] starts.

@@ -207,7 +207,7 @@ impl<'a> Program<'a> {
         self
     }
 
-    /// The time that it has, other than [`WITHIN`].
+    /// The time that it has, other than `WITHIN`.
     #[must_use]
     pub fn within(mut self, within: Duration) -> Self {
         self.within = within;
