@@ -158,6 +158,9 @@ fn reason(error: &ConnectError) -> String {
         ConnectError::Closed { .. } => "closed without a reply: its program may use plain sockets".to_owned(),
         ConnectError::Rejected { .. } => "its program rejected the connection".to_owned(),
         ConnectError::Setup { source, .. } => format!("{source}: its program may use plain sockets"),
+        ConnectError::NeedsRevision2 { closes: true, .. } => {
+            "it closes instead of an answer: it is ending, or does not support MPA revision 2".to_owned()
+        }
         ConnectError::NeedsRevision2 { .. } => "it does not support MPA revision 2".to_owned(),
         error => error.to_string(),
     }

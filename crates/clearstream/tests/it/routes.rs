@@ -278,7 +278,7 @@ fn root_killed_while_it_applies_the_guardian_puts_everything_back() {
             ),
         ),
     ]));
-    for verb in ["route", "tune", "plan"] {
+    for verb in ["route", "plan"] {
         let mut command = here.command(&[verb, "apply", &plan, "--yes"], None);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         eventually(Duration::from_secs(20), "the slow step is reached", || begun.exists());

@@ -7,13 +7,17 @@ use std::{
     net::Shutdown,
     os::{
         fd::OwnedFd,
-        unix::{fs::PermissionsExt as _, net::UnixStream},
+        unix::{
+            fs::{MetadataExt as _, PermissionsExt as _},
+            net::UnixStream,
+        },
     },
     path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
 
+use clearstream_schema::semantics::NOT_RUN;
 use serde_json::Value;
 
 use crate::{
@@ -254,6 +258,79 @@ fn root_a_server_that_hangs_in_the_middle_is_named_within_the_time() {
     assert!(ended.stdout.contains("partial: "), "{}", ended.stdout);
     signal(found, "CONT");
     eventually(LIMIT, "the guard has removed it", || fs::read_dir(&data).unwrap().count() == 0);
+}
+
+/// A server that ends, early or late, ends the checks: they say so, those before have their verdicts, and no check accuses the
+/// mount of what its absence did.
+#[test]
+fn root_a_server_that_ends_in_the_middle_is_named_and_ends_the_checks() {
+    for many in [1, 40, 100] {
+        let folder = disk();
+        let data = folder.path().join("data");
+        fs::create_dir(&data).unwrap();
+        let projected = sshfs(folder.path(), data.to_str().unwrap(), "1");
+        let found = server(&projected);
+        let child = clearstream(&["storage", "semantics", projected.path(), "--json"]).spawn().unwrap();
+        let made = || fs::read_dir(&data).unwrap().flatten().flat_map(|folder| fs::read_dir(folder.path()));
+        eventually(LIMIT, "checks are at work", || made().flatten().count() >= many);
+        signal(found, "KILL");
+        let ended = finish(child, LIMIT);
+        ended.refused(7, &["cannot go on in the directory", "the FUSE server of this mount has ended"]);
+        let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_valid("storage-semantics", &document);
+        assert_eq!(document["complete"], false, "{document}");
+        assert!(document["failure"]["message"].as_str().unwrap().contains("has ended"), "{document}");
+        let dead = ["ENOTCONN", "ECONNABORTED"];
+        for row in document["checks"].as_array().unwrap() {
+            let is_of_the_end = row["errno"].as_str().is_some_and(|errno| dead.contains(&errno));
+            assert!(!is_of_the_end || row["verdict"] == "inconclusive", "{row}");
+            let detail = row["detail"].as_str().unwrap_or_default();
+            assert!(dead.iter().all(|errno| !detail.contains(errno)), "{row}");
+        }
+        assert_eq!(document["checks"].as_array().unwrap().last().unwrap()["detail"], NOT_RUN, "{document}");
+    }
+}
+
+/// A client with inode numbers of its own has another one for each name of a link: what was linked is removed all the same.
+#[test]
+fn root_links_of_a_killed_run_are_removed_where_inodes_are_a_clients_own() {
+    let folder = disk();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("thesis.tex"), "of others").unwrap();
+    let projected = sshfs(folder.path(), data.to_str().unwrap(), "1");
+    let child = clearstream(&["storage", "semantics", projected.path()]).spawn().unwrap();
+    let has_links = || {
+        let folders = fs::read_dir(&data).unwrap().flatten().filter(|entry| entry.path().is_dir());
+        let mut made = folders.flat_map(|entry| fs::read_dir(entry.path()).into_iter().flatten().flatten());
+        made.any(|entry| entry.metadata().is_ok_and(|found| found.is_file() && found.nlink() > 3))
+    };
+    eventually(LIMIT, "names are linked", has_links);
+    children(child.id()).iter().for_each(|agent| signal(*agent, "KILL"));
+    signal(child.id(), "KILL");
+    let _ = finish(child, LIMIT);
+    eventually(LIMIT, "the folder is removed", || fs::read_dir(&data).unwrap().count() == 1);
+    assert_eq!(fs::read_to_string(data.join("thesis.tex")).unwrap(), "of others");
+}
+
+/// Without room, whatever fails is no deviation.
+#[test]
+fn root_a_full_file_system_is_not_accused() {
+    for options in ["size=64k", "size=1m,nr_inodes=24"] {
+        let folder = disk();
+        let full = Mounted::new(
+            folder.path(),
+            "full",
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "full"]),
+        );
+        let document = semantics(&[full.path()]);
+        for row in document["checks"].as_array().unwrap() {
+            let text = format!("{} {}", row["errno"], row["detail"]);
+            assert!(row["verdict"] != "no" || !text.contains("ENOSPC"), "{options}: {row}");
+        }
+        let without = document["checks"].as_array().unwrap().iter().filter(|row| row["errno"] == "ENOSPC");
+        assert!(without.count() > 0, "{options}: {document}");
+    }
 }
 
 /// What was found until then is printed, and marked as a part.

@@ -224,7 +224,8 @@ impl Attempt {
             return Err(error);
         }
         if self.offer.peer_to_peer.is_some() {
-            return Err(ConnectError::NeedsRevision2 { peer });
+            let closes = matches!(error, ConnectError::Closed { .. });
+            return Err(ConnectError::NeedsRevision2 { peer, closes });
         }
         self.offer.revision = 1;
         self.request = initiate(&self.offer).encode().map_err(ConnectError::Option)?;

@@ -118,12 +118,14 @@ pub enum ConnectError {
     /// The peer does not accept revision 2, and revision 1 does not support
     /// what was requested.
     #[error(
-        "{peer} does not support MPA revision 2, which a peer-to-peer setup needs: connect without, and let the \
-         initiator send first"
+        "{peer} {}MPA revision 2, which a peer-to-peer setup needs: connect without, and let the initiator send first",
+        if *closes { "closes instead of an answer: it is ending, or does not support " } else { "does not support " }
     )]
     NeedsRevision2 {
         /// The peer.
         peer: SocketAddr,
+        /// It only closed the connection.
+        closes: bool,
     },
     /// A system call for a descriptor failed.
     #[error("{step}: {source}")]

@@ -130,8 +130,8 @@ fn are_not_retried_when_revision_2_is_required() {
                 side.queue_pair.connect(address, options).unwrap_err()
             });
             match (&error, refusal) {
-                (ConnectError::NeedsRevision2 { peer }, _) if options.peer_to_peer => {
-                    assert_eq!(*peer, address);
+                (ConnectError::NeedsRevision2 { peer, closes }, _) if options.peer_to_peer => {
+                    assert_eq!((*peer, *closes), (address, !matches!(refusal, Refusal::Reply)));
                     assert!(error.to_string().contains("connect without"), "{error}");
                 }
                 (

@@ -268,6 +268,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_of_the_circumstances_is_no_verdict_on_the_mount() {
+        let of = |errno| with_errno(SemanticsFound::new(No).with("a text"), errno).verdict;
+        assert_eq!((of(Errno::NOSPC), of(Errno::CONNABORTED)), (Inconclusive, Inconclusive));
+        assert_eq!((of(Errno::NAMETOOLONG), of(Errno::IO)), (No, No));
+    }
+
+    #[test]
     fn every_check_has_a_name_and_a_standard_of_its_own() {
         let names: BTreeSet<&str> = all().map(|check| check.name).collect();
         assert_eq!(names.len(), all().count());
