@@ -173,6 +173,13 @@ fn guard_for(input: impl AsFd, attempts: u32) {
         }
         thread::sleep(RETRY_INTERVAL);
     }
+    // The next start removes what is left on file systems of this host alone.
+    for Place { folder, journal, is_whole, .. } in places.iter().filter(|place| place.folder.marks.is_remote)
+    {
+        if journal.is_some() {
+            Journal::forget(&folder.name, *is_whole, journal.as_ref());
+        }
+    }
 }
 
 enum Received {

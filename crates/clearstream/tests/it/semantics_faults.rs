@@ -288,6 +288,10 @@ fn root_a_server_that_ends_in_the_middle_is_named_and_ends_the_checks() {
             assert!(dead.iter().all(|errno| !detail.contains(errno)), "{row}");
         }
         assert_eq!(document["checks"].as_array().unwrap().last().unwrap()["detail"], NOT_RUN, "{document}");
+        // Nobody will read what processes noted for the guard.
+        let made = fs::read_dir(&data).unwrap().next().unwrap().unwrap().file_name();
+        let noted = Path::new("/dev/shm").join(format!("clearstream-made{}", made.to_str().unwrap()));
+        eventually(LIMIT, "the guard has given up", || !noted.exists());
     }
 }
 
