@@ -3,112 +3,20 @@
  * was registered; `checked`: it fails and ends its connection, or it succeeds. Neither ends the program, nor changes what
  * is at the address meanwhile (`held`). Each line that fails names itself. */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
-#include <rdma/rdma_cma.h>
-
-static const char *now = "start";
-#define CHECK(what)                                                                            \
-    do {                                                                                       \
-        if (!(what)) {                                                                         \
-            fprintf(stderr, "%s: line %d: %s: %s\n", now, __LINE__, #what, strerror(errno));   \
-            _exit(1);                                                                          \
-        }                                                                                      \
-    } while (0)
+#include "ends.h"
 
 #define LENGTH (1 << 20)
 #define OLD 0x11
 #define NEW 0x22
 #define SENT 0x33
-#define ALL_RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-struct end {
-    struct rdma_cm_id *id;
-    struct ibv_cq *cq;
-};
-
-static struct rdma_event_channel *events;
-static struct rdma_cm_id *listener;
-static struct sockaddr_in address = {.sin_family = AF_INET};
-static struct ibv_pd *pd;
+static struct meeting meeting;
 static int held;
 static char own[LENGTH];
 static struct ibv_mr *own_memory;
-
-static void make_queues(struct end *end) {
-    CHECK(end->cq = ibv_create_cq(end->id->verbs, 64, NULL, NULL, 0));
-    struct ibv_qp_init_attr init = {
-        .send_cq = end->cq, .recv_cq = end->cq, .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
-    CHECK(rdma_create_qp(end->id, pd, &init) == 0);
-}
-
-static void connect_ends(struct end *peer, struct end *owner) {
-    struct rdma_conn_param param = {.responder_resources = 4, .initiator_depth = 4};
-    CHECK(rdma_create_id(events, &peer->id, NULL, RDMA_PS_TCP) == 0);
-    CHECK(rdma_resolve_addr(peer->id, NULL, (struct sockaddr *)&address, 2000) == 0);
-    for (int established = 0; established < 2;) {
-        struct rdma_cm_event *event;
-        CHECK(rdma_get_cm_event(events, &event) == 0);
-        struct rdma_cm_id *id = event->id;
-        enum rdma_cm_event_type type = event->event;
-        CHECK(rdma_ack_cm_event(event) == 0);
-        switch (type) {
-        case RDMA_CM_EVENT_ADDR_RESOLVED:
-            CHECK(rdma_resolve_route(id, 2000) == 0);
-            break;
-        case RDMA_CM_EVENT_ROUTE_RESOLVED:
-            make_queues(peer);
-            CHECK(rdma_connect(id, &param) == 0);
-            break;
-        case RDMA_CM_EVENT_CONNECT_REQUEST:
-            owner->id = id;
-            make_queues(owner);
-            CHECK(rdma_accept(id, &param) == 0);
-            break;
-        case RDMA_CM_EVENT_ESTABLISHED:
-            established++;
-            break;
-        default:
-            CHECK(!"an event of the setup");
-        }
-    }
-}
-
-static void release(struct end *end) {
-    rdma_destroy_qp(end->id);
-    CHECK(ibv_destroy_cq(end->cq) == 0 && rdma_destroy_id(end->id) == 0);
-}
-
-/* Ends both; what the connection manager says of it is taken. */
-static void disconnect(struct end *peer, struct end *owner) {
-    rdma_disconnect(peer->id);
-    rdma_disconnect(owner->id);
-    for (int left = 2; left > 0;) {
-        struct rdma_cm_event *event;
-        CHECK(rdma_get_cm_event(events, &event) == 0);
-        left -= event->event == RDMA_CM_EVENT_DISCONNECTED;
-        CHECK(rdma_ack_cm_event(event) == 0);
-    }
-    release(peer);
-    release(owner);
-}
-
-static struct ibv_wc take(struct end *end) {
-    struct ibv_wc done;
-    int count;
-    while ((count = ibv_poll_cq(end->cq, 1, &done)) == 0)
-        ;
-    CHECK(count == 1);
-    return done;
-}
 
 static int is_all(const char *memory, size_t length, int value) {
     for (size_t at = 0; at < length; at++)
@@ -202,45 +110,45 @@ static void access_it(enum way way, enum operation operation, size_t length) {
     static char name[100];
     snprintf(name, sizeof name, "%s of %zu bytes, %s, %s", OPERATION[operation], length, WAY[way], held ? "held" : "checked");
     now = name;
-    struct end peer, owner;
-    connect_ends(&peer, &owner);
+    connect_ends(&meeting);
+    struct end *peer = &meeting.peer, *owner = &meeting.owner;
     int file;
     char *memory = memory_for(way, &file);
-    struct ibv_mr *mr = ibv_reg_mr(pd, memory, LENGTH, ALL_RIGHTS);
+    struct ibv_mr *mr = ibv_reg_mr(meeting.pd, memory, LENGTH, ALL_RIGHTS);
     CHECK(mr);
     struct ibv_sge into = {(uintptr_t)memory + 4096, length, mr->lkey};
     struct ibv_recv_wr *bad, receive = {.sg_list = &into, .num_sge = 1};
-    CHECK(operation != SEND || ibv_post_recv(owner.id->qp, &receive, &bad) == 0);
+    CHECK(operation != SEND || ibv_post_recv(owner->id->qp, &receive, &bad) == 0);
     go_away(way, memory, file);
     memset(own, SENT, sizeof own);
     enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND};
-    enum ibv_wc_status status = request(&peer, opcodes[operation], length, memory + 4096, mr->rkey);
+    enum ibv_wc_status status = request(peer, opcodes[operation], length, memory + 4096, mr->rkey);
     if (held) {
         CHECK(status == IBV_WC_SUCCESS);
         if (operation == SEND)
-            CHECK(take(&owner).status == IBV_WC_SUCCESS);
+            CHECK(take(owner).status == IBV_WC_SUCCESS);
         if (operation == READ)
             CHECK(is_all(own, length, OLD));
         if (operation == WRITE || operation == SEND)
-            check_pages(&peer, memory, mr->rkey, 4096, length, SENT);
+            check_pages(peer, memory, mr->rkey, 4096, length, SENT);
         if (operation == ADD) {
             CHECK(is_all(own, 8, OLD));
             memset(own, OLD, 8);
             (*(uint64_t *)own)++;
             char expected[8];
             memcpy(expected, own, 8);
-            CHECK(request(&peer, IBV_WR_RDMA_READ, 8, memory + 4096, mr->rkey) == IBV_WC_SUCCESS);
+            CHECK(request(peer, IBV_WR_RDMA_READ, 8, memory + 4096, mr->rkey) == IBV_WC_SUCCESS);
             CHECK(memcmp(own, expected, 8) == 0);
         }
-        check_pages(&peer, memory, mr->rkey, 0, 4096, OLD);
-        check_pages(&peer, memory, mr->rkey, 4096 + length, LENGTH - 4096 - length, OLD);
+        check_pages(peer, memory, mr->rkey, 0, 4096, OLD);
+        check_pages(peer, memory, mr->rkey, 4096 + length, LENGTH - 4096 - length, OLD);
     } else if (is_lost(way, operation != READ)) {
         /* A Write or a Send completes when its bytes were handed over. The owner of the memory hears of the rest. */
         CHECK(operation == WRITE || operation == SEND || status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_WR_FLUSH_ERR);
         if (operation == SEND)
-            CHECK(take(&owner).status == IBV_WC_LOC_PROT_ERR);
+            CHECK(take(owner).status == IBV_WC_LOC_PROT_ERR);
     }
-    disconnect(&peer, &owner);
+    disconnect_ends(&meeting);
     CHECK(ibv_dereg_mr(mr) == 0);
     clear_away(way, memory, file);
 }
@@ -248,45 +156,41 @@ static void access_it(enum way way, enum operation operation, size_t length) {
 static void register_what_cannot_be(void) {
     now = "registrations";
     char *memory = mmap(NULL, LENGTH, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(!ibv_reg_mr(pd, memory, LENGTH, ALL_RIGHTS) && errno == EFAULT);
-    CHECK(!ibv_reg_mr(pd, memory, LENGTH, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
-    struct ibv_mr *mr = ibv_reg_mr(pd, memory, LENGTH, IBV_ACCESS_REMOTE_READ);
+    CHECK(!ibv_reg_mr(meeting.pd, memory, LENGTH, ALL_RIGHTS) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(meeting.pd, memory, LENGTH, IBV_ACCESS_LOCAL_WRITE) && errno == EFAULT);
+    struct ibv_mr *mr = ibv_reg_mr(meeting.pd, memory, LENGTH, IBV_ACCESS_REMOTE_READ);
     CHECK(mr && ibv_dereg_mr(mr) == 0);
     CHECK(mprotect(memory, LENGTH, PROT_NONE) == 0);
-    CHECK(!ibv_reg_mr(pd, memory, LENGTH, IBV_ACCESS_REMOTE_READ) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(meeting.pd, memory, LENGTH, IBV_ACCESS_REMOTE_READ) && errno == EFAULT);
     /* The last page is missing. */
     CHECK(mprotect(memory, LENGTH, PROT_READ | PROT_WRITE) == 0 && munmap(memory + LENGTH - 4096, 4096) == 0);
-    CHECK(!ibv_reg_mr(pd, memory, LENGTH, ALL_RIGHTS) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(meeting.pd, memory, LENGTH, ALL_RIGHTS) && errno == EFAULT);
     CHECK(munmap(memory, LENGTH) == 0);
-    CHECK(!ibv_reg_mr(pd, memory, LENGTH, ALL_RIGHTS) && errno == EFAULT);
-    CHECK(!ibv_reg_mr(pd, NULL, 4096, ALL_RIGHTS) && errno == EFAULT);
-    CHECK(!ibv_reg_mr(pd, own, 0, ALL_RIGHTS) && errno == EINVAL);
-    CHECK(!ibv_reg_mr(pd, (void *)-4096, 8192, ALL_RIGHTS));
+    CHECK(!ibv_reg_mr(meeting.pd, memory, LENGTH, ALL_RIGHTS) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(meeting.pd, NULL, 4096, ALL_RIGHTS) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(meeting.pd, own, 0, ALL_RIGHTS) && errno == EINVAL);
+    CHECK(!ibv_reg_mr(meeting.pd, (void *)-4096, 8192, ALL_RIGHTS));
     /* A mapping of a file. */
     char path[] = "/var/tmp/memory-XXXXXX";
     int file = mkstemp(path);
     CHECK(file >= 0 && unlink(path) == 0 && ftruncate(file, LENGTH) == 0);
     memory = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    CHECK(mr = ibv_reg_mr(pd, memory, LENGTH, ALL_RIGHTS));
+    CHECK(mr = ibv_reg_mr(meeting.pd, memory, LENGTH, ALL_RIGHTS));
     CHECK(ibv_dereg_mr(mr) == 0 && munmap(memory, LENGTH) == 0 && close(file) == 0);
     /* More registrations at a time than there are entries for pages that are held. */
     static struct ibv_mr *many[17000];
     for (int number = 0; number < 17000; number++)
-        CHECK(many[number] = ibv_reg_mr(pd, own + 64 * (number % 1000), 64, ALL_RIGHTS));
+        CHECK(many[number] = ibv_reg_mr(meeting.pd, own + 64 * (number % 1000), 64, ALL_RIGHTS));
     for (int number = 0; number < 17000; number++)
         CHECK(ibv_dereg_mr(many[number]) == 0);
 }
 
 int main(int count, char **arguments) {
-    CHECK(count == 3 && inet_aton(arguments[1], &address.sin_addr));
+    CHECK(count == 3);
     held = strcmp(arguments[2], "held") == 0;
     CHECK(mallopt(M_MMAP_THRESHOLD, LENGTH / 2) == 1);
-    CHECK(events = rdma_create_event_channel());
-    CHECK(rdma_create_id(events, &listener, NULL, RDMA_PS_TCP) == 0);
-    CHECK(rdma_bind_addr(listener, (struct sockaddr *)&address) == 0 && rdma_listen(listener, 8) == 0);
-    address.sin_port = rdma_get_src_port(listener);
-    CHECK(pd = ibv_alloc_pd(listener->verbs));
-    CHECK(own_memory = ibv_reg_mr(pd, own, sizeof own, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+    open_meeting(&meeting, arguments[1]);
+    CHECK(own_memory = ibv_reg_mr(meeting.pd, own, sizeof own, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
     for (enum way way = 0; way < WAYS; way++)
         for (enum operation operation = 0; operation < OPERATIONS; operation++) {
             size_t lengths[] = {8, 5000, 65536, 300000};

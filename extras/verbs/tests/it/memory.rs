@@ -33,6 +33,29 @@ fn root_memory_that_goes_away_ends_no_program_and_changes_no_other() {
     }
 }
 
+/// Traffic of all kinds in several threads, with the memory of both ends taken away at random meanwhile; the program
+/// compares each byte. `taken ADDRESS held 600s 1` does so for ten minutes.
+#[test]
+fn root_no_byte_is_lost_or_elsewhere_while_memory_goes_away_at_random() {
+    let network = Network::new();
+    let program = c::compile(include_str!("../c/taken.c"), &LIBRARIES);
+    for (seed, way, mode, crc) in [
+        (1, "held", "adaptive", "0"),
+        (2, "held", "offloaded", "1"),
+        (3, "checked", "adaptive", "1"),
+        (4, "checked", "offloaded", "0"),
+    ] {
+        let line = format!("{} {SERVER} {way} 600 {seed}", program.path.display());
+        let settings = [
+            ("CLEARSTREAM_VERBS_MEMORY", way),
+            ("CLEARSTREAM_VERBS_PROGRESS", mode),
+            ("CLEARSTREAM_VERBS_CRC", crc),
+        ];
+        let ended = Program::start(&network.server, &settings, &line).succeeds();
+        assert_eq!(ended.stdout, "taken\n", "{way}, {mode}, CRC {crc}: {ended:?}");
+    }
+}
+
 /// The limit of locked memory of a user who is not root.
 #[test]
 fn root_memory_is_checked_and_the_reason_is_said_where_it_cannot_be_held() {

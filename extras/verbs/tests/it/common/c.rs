@@ -6,6 +6,9 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+/// What the programs share.
+const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
+
 /// A compiled program in a folder that is removed with it.
 pub(crate) struct Compiled {
     _folder: tempfile::TempDir,
@@ -20,7 +23,11 @@ pub(crate) fn compile(source: &str, link: &[&str]) -> Compiled {
     let file = path.with_extension("c");
     std::fs::write(&file, source).unwrap();
     let mut command = Command::new("cc");
-    command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&path).arg(&file).args(link);
+    command
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", HEADERS, "-o"])
+        .arg(&path)
+        .arg(&file)
+        .args(link);
     let output = command.stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "apt-get install librdmacm-dev libibverbs-dev: {errors}");
