@@ -32,7 +32,7 @@ use crate::{
     measured::{Factors, Measured, MetricName, TrialFacts},
     notices::Notices,
     series::{self, Series},
-    settings::{ExperimentSettings, Settings},
+    settings::ExperimentSettings,
     shortfall::Shortfall,
     storage::StorageFacts,
 };
@@ -83,7 +83,7 @@ pub(crate) struct ExperimentDigest {
     pub(crate) measured: Measured,
     /// Hosts whose calls were measured, of workloads that measure storage.
     pub(crate) clients: BTreeSet<String>,
-    /// Settings of workloads other than flows.
+    /// Requested and effective, of all its trials.
     pub(crate) settings: ExperimentSettings,
     /// Options that all cells have, as the lab and the mode of the run left them.
     pub(crate) fixed: BTreeMap<String, Value>,
@@ -118,7 +118,6 @@ pub(crate) struct Digest {
     pub(crate) experiments: Vec<ExperimentDigest>,
     pub(crate) failures: Vec<FailedTrial>,
     pub(crate) notices: Notices,
-    pub(crate) settings: Settings,
     pub(crate) delay_lines: Option<DelayLines>,
     pub(crate) trial_count: usize,
     /// Both ends named the same run of a kernel; absent when a side did not report it.
@@ -271,7 +270,6 @@ impl Digest {
             experiments: experiments.map(|spec| ExperimentDigest::new(spec, &run)).collect(),
             failures: Vec::new(),
             notices: Notices::default(),
-            settings: Settings::default(),
             delay_lines: None,
             trial_count: 0,
             same_kernel: None,
@@ -297,7 +295,6 @@ impl Digest {
             palette.add(&groups.iter().map(gateways::Group::label).collect::<Vec<String>>());
         }
         digest.experiments.iter_mut().for_each(|experiment| experiment.palette = palette.clone());
-        digest.settings.name_all(digest.experiments.iter().filter(|e| !e.cells.is_empty()).count());
         for index in 0..digest.experiments.len() {
             let found = Shortfall::of(&digest, &digest.experiments[index], reader, diagnose)?;
             digest.experiments[index].shortfall = found;
@@ -387,9 +384,8 @@ impl Digest {
             }
         }
         let factors = Factors::new(std::mem::take(&mut trial.factors));
-        let (mut discard, mut is_flow) = (false, false);
+        let mut discard = false;
         if let Some(summary) = detail::<FlowSummary>(outcome, FLOW_SUMMARY_SCHEMA, trial.trial)? {
-            is_flow = true;
             discard = summary.requested.receive == ReceiveMethod::Discard;
             self.add_flow(&trial, &factors, &summary);
         } else if let Some(summary) = detail::<ProbeSummary>(outcome, PROBE_SUMMARY_SCHEMA, trial.trial)? {
@@ -413,10 +409,7 @@ impl Digest {
         experiment
             .clients
             .extend(storage.clients.into_iter().map(|name| name.unwrap_or_else(|| unnamed.clone())));
-        // Those of flows have a table of their own, by sender and receiver.
-        if !is_flow {
-            experiment.settings.add(&outcome.settings);
-        }
+        experiment.settings.add(&outcome.settings);
         let facts = TrialFacts {
             repetition: trial.repetition,
             discard,
@@ -433,7 +426,6 @@ impl Digest {
         if let (Some(client), Some(server)) = ids {
             self.same_kernel = Some(client == server);
         }
-        self.settings.add(&trial.experiment, summary);
         let experiment = self.experiment(&trial.experiment);
         let remote = summary.client_settings.flows.first().and_then(|flow| link::address(&flow.remote));
         experiment.server_address = experiment.server_address.or(remote);

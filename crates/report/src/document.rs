@@ -18,9 +18,7 @@ use crate::{
         live, matrix, metric, pairs, row, semantics, throughput, window,
     },
     format::{bytes, join, level_of, rate, time},
-    link, machines,
-    settings::{self, SettingRow},
-    storage,
+    link, machines, settings, storage,
     summary::{self, Headline},
 };
 
@@ -39,9 +37,7 @@ pub(crate) struct Document {
     pub(crate) trust: Vec<String>,
     pub(crate) sections: Vec<Section>,
     /// Of flows, by setting.
-    pub(crate) settings: Vec<SettingRow>,
-    /// Of other workloads, by experiment.
-    pub(crate) other_settings: Table,
+    pub(crate) settings: Table,
     pub(crate) notices: Table,
     pub(crate) failures: Table,
     pub(crate) missing: Table,
@@ -109,8 +105,7 @@ impl Document {
             headlines: summary::headlines(digest),
             trust: summary::trust(digest),
             sections,
-            settings: digest.settings.rows(),
-            other_settings: settings::table(&digest.experiments),
+            settings: settings::table(&digest.experiments),
             notices: digest.notices.table(digest.trial_count),
             failures: failures(digest),
             missing: missing(digest),

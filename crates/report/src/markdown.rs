@@ -67,31 +67,12 @@ pub(crate) fn render(document: &Document) -> String {
     out
 }
 
-/// Those of flows, then those of other workloads where there are any.
 fn settings(out: &mut String, document: &Document) {
-    out.push_str("\n## Settings: requested and effective\n");
-    let others = !document.other_settings.rows.is_empty();
-    if !document.settings.is_empty() || !others {
-        out.push_str(
-            "\n| Setting | Requested | Effective, sender | Effective, receiver | Trials | Experiments |\n",
-        );
-        out.push_str("|---|---|---|---|---:|---|\n");
-    }
-    for row in &document.settings {
-        let name =
-            if row.differs { format!("**{} (differs)**", text(&row.setting)) } else { text(&row.setting) };
-        out.push_str(&format!(
-            "| {name} | {} | {} | {} | {} | {} |\n",
-            text(&row.requested),
-            text(&row.sender),
-            text(&row.receiver),
-            row.trial_count,
-            text(&row.experiments.join(", "))
-        ));
-    }
-    if others {
-        out.push('\n');
-        table(out, &document.other_settings);
+    out.push_str("\n## Settings: requested and effective\n\n");
+    if document.settings.rows.is_empty() {
+        out.push_str("No trial of this record has settings.\n");
+    } else {
+        table(out, &document.settings);
     }
 }
 

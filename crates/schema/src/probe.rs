@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::{
     BitRate, ByteCount, TimeSpan,
@@ -333,25 +332,21 @@ impl ProbeSummary {
 
     /// Settings of the hosts that sent probes: the client is the first.
     fn settings(&self) -> Vec<SettingValue> {
-        let ProbeConfig { count, interval, size, timeout, .. } = &self.requested;
+        let count = self.requested.count;
         let of_host = |(role, direction): (&str, &ProbeDirection)| {
             let each = |name: &str, stats: &Option<DelayStats>| {
-                let sent = stats.as_ref().map(|stats| json!(stats.sent_count));
-                let clock = stats.as_ref().map(|stats| json!(stats.clock));
+                let sent = SettingValue {
+                    requested_by: Some("count".to_owned()),
+                    ..SettingValue::of(&format!("{name}-count"))
+                };
+                let stats = stats.as_ref();
                 [
-                    SettingValue::of_host(role, &format!("{name}-count"), Some(json!(count)), sent),
-                    SettingValue::of_host(role, &format!("{name}-clock"), None, clock),
+                    sent.requested(Some(count)).effective(stats.map(|stats| stats.sent_count)),
+                    SettingValue::of(&format!("{name}-clock")).effective(stats.map(|stats| stats.clock)),
                 ]
             };
-            let requested =
-                |name: &str, value: u64| SettingValue::of_host(role, name, Some(json!(value)), None);
-            let both = [
-                requested("interval-ns", interval.0),
-                requested("size-bytes", size.0),
-                requested("timeout-ns", timeout.0),
-            ];
-            let all = each("udp", &direction.udp).into_iter().chain(each("tcp", &direction.tcp)).chain(both);
-            all.flatten().collect::<Vec<_>>()
+            let all = each("udp", &direction.udp).into_iter().chain(each("tcp", &direction.tcp));
+            all.map(|setting| setting.at(role)).filter(SettingValue::is_known).collect::<Vec<_>>()
         };
         ["client", "server"].into_iter().zip(&self.directions).flat_map(of_host).collect()
     }

@@ -9,7 +9,7 @@ use clearstream_schema::{
     study::Figure,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{CLIENT, Context, SERVER, TrialError, options};
 
@@ -225,7 +225,7 @@ impl<W: Workload> AnyWorkload for W {
         // Every test that runs a workload checks that it returns only declared metrics, which a study file
         // may name.
         debug_assert_eq!(outcome.contradicts(&Workload::metrics(self, &config)), None, "{}", self.name());
-        Ok(outcome)
+        Ok(outcome.with_requests(&asked(&config)))
     }
 }
 
@@ -233,6 +233,16 @@ impl fmt::Debug for dyn AnyWorkload + '_ {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Options that are not as by default.
+fn asked<C: Serialize + Default>(config: &C) -> Map<String, Value> {
+    let document = |config: &C| match clearstream_schema::json::to_value(config) {
+        Ok(Value::Object(options)) => options,
+        _ => Map::new(),
+    };
+    let defaults = document(&C::default());
+    document(config).into_iter().filter(|(option, value)| defaults.get(option) != Some(value)).collect()
 }
 
 fn read<W: Workload>(config: &Value) -> Result<W::Config, Failure> {

@@ -2,7 +2,7 @@
 
 use clearstream_host::HostRoot;
 use clearstream_schema::{
-    ByteCount,
+    ByteCount, Dscp,
     flow::{FlowConfig, Notice, Protocol, ReceiveMethod, SendMethod, SocketSettings},
 };
 use clearstream_sys::{socket as options, tcp_info};
@@ -58,6 +58,13 @@ pub(super) fn of_socket(
         Operation::SendDatagrams(datagrams) | Operation::ReceiveDatagrams(datagrams) => Some(datagrams),
         Operation::Send(_) | Operation::Receive(_) => None,
     });
+    let pinned = |of: &dyn Fn(&WorkerReady) -> bool| {
+        let mut workers = workers.iter().filter(|worker| of(worker));
+        workers.find_map(|worker| worker.pinned.as_ref()?.as_ref().ok().copied())
+    };
+    let receives = |worker: &WorkerReady| {
+        matches!(worker.operation, Operation::Receive(_) | Operation::ReceiveDatagrams(_))
+    };
     let congestion = stream.then(|| socket.tcp_congestion().ok()).flatten();
     SocketSettings {
         local: text(socket.local_addr()),
@@ -68,16 +75,25 @@ pub(super) fn of_socket(
             .map(|name| String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()),
         pacing_rate_bps: options::pacing(socket).ok().flatten().map(|rate| rate.saturating_mul(8)),
         receive_low_water_bytes: options::receive_low_water(socket).unwrap_or(1).into(),
-        pinned_core: workers.iter().find_map(|worker| worker.pinned.as_ref()?.as_ref().ok().copied()),
+        pinned_core: pinned(&|_| true),
+        pinned_receiver_core: pinned(&receives).filter(|_| part.sends && part.receives),
         memory_node: workers.iter().find_map(|worker| worker.buffer.as_ref().ok().copied().flatten()),
         transfer_bytes: datagrams.map_or(config.transfer().0, |datagrams| datagrams.batch as u64),
         segment_bytes: match datagrams {
             Some(datagrams) => datagrams.size as u64,
             None => tcp_info::read(socket).map_or(0, |info| info.send_mss_bytes.into()),
         },
+        dscp: dscp(socket),
+        interface: socket.device().ok().flatten().map(|name| String::from_utf8_lossy(&name).into_owned()),
         method: part.sends.then_some(if stream { config.method } else { SendMethod::Copy }),
         receive: part.receives.then_some(if stream { config.receive } else { ReceiveMethod::Copy }),
     }
+}
+
+/// The upper six bits of the former type-of-service byte (RFC 2474).
+fn dscp(socket: &Socket) -> Option<Dscp> {
+    let byte = if socket.local_addr().ok()?.is_ipv4() { socket.tos_v4() } else { socket.tclass_v6() };
+    Some(Dscp(u8::try_from(byte.ok()? >> 2).ok()?))
 }
 
 /// Names the sysctl that keeps a buffer below what was requested.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CpuUse, DirectionInterval, DirectionSummary, FlowConfig, ReceiveMethod, SendMethod};
 use crate::{
+    Dscp,
     counters::{CoreCounters, CpuThrottling, DriverCounters, InterfaceCounters, ProcessLoad},
     tcp_info::TcpInfo,
 };
@@ -45,6 +46,9 @@ pub struct SocketSettings {
     /// Core the thread is pinned to; absent when the scheduler chooses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned_core: Option<u32>,
+    /// Core of the thread that receives, where another one sends: `pinned_core` is then that of the sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned_receiver_core: Option<u32>,
     /// NUMA node that the buffer is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_node: Option<u32>,
@@ -52,6 +56,12 @@ pub struct SocketSettings {
     pub transfer_bytes: u64,
     /// TCP maximum segment size, or UDP datagram size.
     pub segment_bytes: u64,
+    /// `IP_TOS` or `IPV6_TCLASS`: its upper six bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<Dscp>,
+    /// `SO_BINDTODEVICE`; absent when bound to none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// Send method in effect on this side, when it sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<SendMethod>,

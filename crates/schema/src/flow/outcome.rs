@@ -1,9 +1,10 @@
 //! A finished flow test as the outcome of a trial.
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use std::net::SocketAddr;
 
-use super::{Direction, FLOW_SUMMARY_SCHEMA, FlowConfig, FlowSettings, FlowSummary, Protocol};
+use super::{
+    Direction, FLOW_SUMMARY_SCHEMA, FlowConfig, FlowSettings, FlowSummary, Protocol, SocketSettings,
+};
 use crate::{
     ByteCount, CoreList,
     outcome::{MetricKind, Outcome, SettingValue, Unit},
@@ -73,10 +74,10 @@ impl FlowSummary {
     /// Settings of both hosts, each with what it does: the sockets of all flows are made alike.
     fn settings(&self) -> Vec<SettingValue> {
         let direction = self.requested.direction;
-        let sends = |direction: Direction| direction != Direction::Reverse;
-        let receives = |direction: Direction| direction != Direction::Forward;
-        let client = Side { role: "client", sends: sends(direction), receives: receives(direction) };
-        let server = Side { role: "server", sends: receives(direction), receives: sends(direction) };
+        let forward = direction != Direction::Reverse;
+        let reverse = direction != Direction::Forward;
+        let client = Side { role: "client", sends: forward, receives: reverse };
+        let server = Side { role: "server", sends: reverse, receives: forward };
         let mut all = client.settings(&self.requested, &self.client_settings);
         all.append(&mut server.settings(&self.requested, &self.server_settings));
         all
@@ -91,72 +92,136 @@ struct Side {
 }
 
 impl Side {
+    /// Each setting that an option of [`FlowConfig`] requests and the host has read back.
     fn settings(&self, requested: &FlowConfig, effective: &FlowSettings) -> Vec<SettingValue> {
         let Some(socket) = effective.flows.first() else { return Vec::new() };
-        let both = |name: &str, requested: Option<Value>, effective: Option<Value>| {
-            SettingValue::of_host(self.role, name, requested, effective)
-        };
-        let send = |name, requested, effective| both(name, requested, effective).filter(|_| self.sends);
-        let receive = |name, requested, effective| both(name, requested, effective).filter(|_| self.receives);
-        let bytes = |count: Option<ByteCount>| count.map(|count| json!(count.0));
-        let segment = match requested.protocol {
-            Protocol::Udp => requested.datagram,
-            Protocol::Tcp | Protocol::Mptcp => requested.mss,
-        };
-        let all = [
-            both("flows", Some(json!(requested.flows)), Some(json!(effective.flows.len()))),
-            send(
-                "send-buffer-bytes",
-                bytes(requested.send_buffer.or(requested.window)),
-                Some(json!(socket.send_buffer_bytes)),
-            ),
-            receive(
-                "receive-buffer-bytes",
-                bytes(requested.receive_buffer.or(requested.window)),
-                Some(json!(socket.receive_buffer_bytes)),
-            ),
-            receive(
-                "receive-low-water-bytes",
-                bytes(requested.receive_low_water),
-                Some(json!(socket.receive_low_water_bytes)),
-            ),
-            send(
-                "congestion-control",
-                requested.congestion_control.as_ref().map(value),
-                socket.congestion_control.as_ref().map(value),
-            ),
-            send(
-                "pacing-bps",
-                requested.pacing.map(|rate| json!(rate.0)),
-                socket.pacing_rate_bps.map(Value::from),
-            ),
-            both("cores", self.cores(requested), pinned(effective)),
-            both("memory-node", requested.memory_node.map(Value::from), socket.memory_node.map(Value::from)),
-            both("transfer-bytes", bytes(requested.transfer), Some(json!(socket.transfer_bytes))),
-            both("segment-bytes", bytes(segment), Some(json!(socket.segment_bytes))),
-            send("method", Some(value(requested.method)), socket.method.map(value)),
-            receive("receive", Some(value(requested.receive)), socket.receive.map(value)),
-        ];
-        all.into_iter().flatten().collect()
+        let mut all = self.of_both(requested, effective, socket);
+        if self.sends {
+            all.extend(of_sender(requested, effective, socket));
+        }
+        if self.receives {
+            all.extend(of_receiver(requested, effective, socket));
+        }
+        if self.role == "client" {
+            all.extend(of_client(requested, effective, socket));
+        } else {
+            let port = port(&socket.local);
+            all.push(
+                SettingValue::of("destination-port").requested(requested.destination_port).effective(port),
+            );
+        }
+        all.into_iter().map(|setting| setting.at(self.role)).filter(SettingValue::is_known).collect()
     }
 
-    /// The core of each flow's thread.
-    fn cores(&self, requested: &FlowConfig) -> Option<Value> {
-        let (sender, receiver) = (requested.sender_cores.as_ref(), requested.receiver_cores.as_ref());
-        let sender = sender.filter(|_| self.sends);
-        let CoreList(cores) = sender.or(receiver.filter(|_| self.receives))?;
-        let of_flow = cores.iter().cycle().take(requested.flows as usize);
-        Some(json!(of_flow.collect::<Vec<_>>()))
+    fn of_both(
+        &self,
+        requested: &FlowConfig,
+        effective: &FlowSettings,
+        socket: &SocketSettings,
+    ) -> Vec<SettingValue> {
+        let (segment, size) = match requested.protocol {
+            Protocol::Udp => ("datagram", requested.datagram),
+            Protocol::Tcp | Protocol::Mptcp => ("mss", requested.mss),
+        };
+        vec![
+            SettingValue::of("flows").requested(Some(requested.flows)).effective(Some(effective.flows.len())),
+            SettingValue::of("memory-node").requested(requested.memory_node).effective(socket.memory_node),
+            SettingValue {
+                chosen: requested.transfer.is_none(),
+                ..bytes("transfer", requested.transfer, socket.transfer_bytes)
+            },
+            bytes(segment, size, socket.segment_bytes),
+            SettingValue::of("dscp").requested(requested.dscp).effective(socket.dscp),
+        ]
     }
 }
 
-/// The core of each flow's thread, where one is pinned.
-fn pinned(effective: &FlowSettings) -> Option<Value> {
-    let cores: Vec<Option<u32>> = effective.flows.iter().map(|flow| flow.pinned_core).collect();
-    cores.iter().any(Option::is_some).then(|| json!(cores))
+fn of_sender(requested: &FlowConfig, effective: &FlowSettings, socket: &SocketSettings) -> [SettingValue; 5] {
+    let pacing = SettingValue::of("pacing").unit(Unit::BitsPerSecond);
+    [
+        buffer("send-buffer", requested, requested.send_buffer, socket.send_buffer_bytes),
+        SettingValue::of("congestion-control")
+            .requested(requested.congestion_control.as_ref())
+            .effective(socket.congestion_control.as_ref()),
+        pacing.requested(requested.pacing.map(|rate| rate.0)).effective(socket.pacing_rate_bps),
+        cores("sender-cores", requested, requested.sender_cores.as_ref(), effective, |flow| flow.pinned_core),
+        SettingValue::of("method").requested(Some(requested.method)).effective(socket.method),
+    ]
 }
 
-/// A plain value is always JSON.
-fn value(value: impl Serialize) -> Value {
-    crate::json::to_value(value).unwrap_or_default()
+fn of_receiver(
+    requested: &FlowConfig,
+    effective: &FlowSettings,
+    socket: &SocketSettings,
+) -> [SettingValue; 4] {
+    let low_water = socket.receive_low_water_bytes;
+    [
+        buffer("receive-buffer", requested, requested.receive_buffer, socket.receive_buffer_bytes),
+        SettingValue {
+            // socket(7): the kernel's is 1.
+            chosen: requested.receive_low_water.is_none() && low_water > 1,
+            ..bytes("receive-low-water", requested.receive_low_water, low_water)
+        },
+        cores("receiver-cores", requested, requested.receiver_cores.as_ref(), effective, |flow| {
+            if requested.direction == Direction::Both { flow.pinned_receiver_core } else { flow.pinned_core }
+        }),
+        SettingValue::of("receive").requested(Some(requested.receive)).effective(socket.receive),
+    ]
+}
+
+/// What the client binds its sockets to.
+fn of_client(requested: &FlowConfig, effective: &FlowSettings, socket: &SocketSettings) -> Vec<SettingValue> {
+    let address = socket.local.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let ports = || effective.flows.iter().filter_map(|flow| port(&flow.local)).collect::<Vec<_>>();
+    let source = match &requested.source_ports {
+        Some(ports_requested) => {
+            SettingValue::of("source-ports").requested(Some(ports_requested)).effective(Some(ports()))
+        }
+        None => {
+            SettingValue::of("source-port").requested(requested.source_port).effective(port(&socket.local))
+        }
+    };
+    vec![
+        source,
+        SettingValue::of("bind-address").requested(requested.bind_address).effective(address),
+        SettingValue::of("bind-interface")
+            .requested(requested.bind_interface.as_ref())
+            .effective(socket.interface.as_ref()),
+    ]
+}
+
+fn bytes(name: &str, requested: Option<ByteCount>, effective: u64) -> SettingValue {
+    let setting = SettingValue::of(name).unit(Unit::Bytes);
+    setting.requested(requested.map(|bytes| bytes.0)).effective(Some(effective))
+}
+
+/// A socket buffer, requested by its own option or by that of both. Those of UDP are set in any case.
+fn buffer(name: &str, requested: &FlowConfig, own: Option<ByteCount>, effective: u64) -> SettingValue {
+    let by_window = own.is_none() && requested.window.is_some();
+    SettingValue {
+        requested_by: by_window.then(|| "window".to_owned()),
+        chosen: requested.protocol == Protocol::Udp && own.or(requested.window).is_none(),
+        doubled: true,
+        ..bytes(name, own.or(requested.window), effective)
+    }
+}
+
+/// The core of each flow's thread.
+fn cores(
+    name: &str,
+    requested: &FlowConfig,
+    list: Option<&CoreList>,
+    effective: &FlowSettings,
+    core: impl Fn(&SocketSettings) -> Option<u32>,
+) -> SettingValue {
+    let of_flows = |CoreList(cores): &CoreList| {
+        cores.iter().copied().cycle().take(requested.flows as usize).collect::<Vec<u32>>()
+    };
+    let pinned: Vec<Option<u32>> = effective.flows.iter().map(core).collect();
+    let pinned = pinned.iter().any(Option::is_some).then_some(pinned);
+    SettingValue::of(name).requested(list.map(of_flows)).effective(pinned)
+}
+
+fn port(address: &str) -> Option<u16> {
+    address.parse::<SocketAddr>().ok().map(|address| address.port())
 }

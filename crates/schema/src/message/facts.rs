@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{MessageConfig, MessageKind, MessageTransport};
 use crate::{
+    ByteCount,
     flow::Notice,
     mpi::{InterfaceBytes, MpiJob},
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
@@ -225,39 +226,30 @@ impl MessageSummary {
     fn settings(&self) -> Vec<SettingValue> {
         let requested = &self.requested;
         let is_tcp = requested.transport == MessageTransport::Tcp;
-        let side = |role: &str, side: &MessageSideSettings, core: Option<u32>| {
-            let of = |name: &str, requested: Option<serde_json::Value>, effective| SettingValue {
-                role: Some(role.to_owned()),
-                name: name.to_owned(),
-                requested,
-                effective,
-            };
-            vec![
-                of(
-                    "send-buffer-bytes",
-                    requested.send_buffer.map(|bytes| bytes.0.into()),
-                    side.send_buffer_bytes.map(Into::into),
-                ),
-                of(
-                    "receive-buffer-bytes",
-                    requested.receive_buffer.map(|bytes| bytes.0.into()),
-                    side.receive_buffer_bytes.map(Into::into),
-                ),
-                of("no-delay", is_tcp.then(|| (!requested.nagle).into()), side.no_delay.map(Into::into)),
-                of("congestion-control", None, side.congestion_control.clone().map(Into::into)),
-                of("segment-bytes", None, side.segment_bytes.map(Into::into)),
-                of("core", core.map(Into::into), side.core.map(Into::into)),
-            ]
+        let bytes = |name: &str, requested: Option<ByteCount>, effective: Option<u64>| {
+            let setting = SettingValue::of(name).unit(Unit::Bytes);
+            setting.requested(requested.map(|bytes| bytes.0)).effective(effective)
         };
-        let mut all = side("client", &self.client, requested.client_core);
-        all.extend(side("server", &self.server, requested.server_core));
-        all.extend(self.mpi.as_ref().map(|job| SettingValue {
-            role: None,
-            name: "mpi-library".to_owned(),
-            requested: None,
-            effective: Some(job.library.clone().into()),
-        }));
-        all.retain(|setting| setting.requested.is_some() || setting.effective.is_some());
-        all
+        let buffer = |name: &str, requested, effective| SettingValue {
+            doubled: true,
+            ..bytes(name, requested, effective)
+        };
+        let side = |role: &str, core_option: &str, side: &MessageSideSettings, core: Option<u32>| {
+            [
+                buffer("send-buffer", requested.send_buffer, side.send_buffer_bytes),
+                buffer("receive-buffer", requested.receive_buffer, side.receive_buffer_bytes),
+                SettingValue::of("nagle")
+                    .requested(is_tcp.then_some(requested.nagle))
+                    .effective(side.no_delay.map(|no_delay| !no_delay)),
+                SettingValue::of("congestion-control").effective(side.congestion_control.as_ref()),
+                bytes("segment", None, side.segment_bytes.map(u64::from)),
+                SettingValue::of(core_option).requested(core).effective(side.core),
+            ]
+            .map(|setting| setting.at(role))
+        };
+        let client = side("client", "client-core", &self.client, requested.client_core);
+        let server = side("server", "server-core", &self.server, requested.server_core);
+        let library = SettingValue::of("mpi-library").effective(self.mpi.as_ref().map(|job| &job.library));
+        client.into_iter().chain(server).chain([library]).filter(SettingValue::is_known).collect()
     }
 }

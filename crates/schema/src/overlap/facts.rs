@@ -2,7 +2,6 @@
 
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::{OverlapConfig, OverlapMethod, OverlapTransport};
 use crate::{
@@ -273,24 +272,23 @@ impl OverlapSummary {
 
     fn settings(&self) -> Vec<SettingValue> {
         let requested = &self.requested;
-        let side = |role: &str, side: &OverlapSideSettings, core: Option<u32>| {
-            let of = |name: &str, requested: Option<Value>, effective: Option<Value>| {
-                SettingValue::of_host(role, name, requested, effective)
-            };
-            let is_iwarp = requested.transport == OverlapTransport::Iwarp;
+        let is_iwarp = requested.transport == OverlapTransport::Iwarp;
+        let bytes = |name: &str| SettingValue::of(name).unit(Unit::Bytes);
+        let side = |role: &str, core_option: &str, side: &OverlapSideSettings, core: Option<u32>| {
             [
-                of("send-buffer-bytes", None, side.send_buffer_bytes.map(Value::from)),
-                of("receive-buffer-bytes", None, side.receive_buffer_bytes.map(Value::from)),
-                of("congestion-control", None, side.congestion_control.clone().map(Value::from)),
-                of("segment-bytes", None, side.segment_bytes.map(Value::from)),
-                of("mulpdu-bytes", None, side.mulpdu_bytes.map(Value::from)),
-                of("crc", None, side.crc.map(Value::from)),
-                of("progress", is_iwarp.then(|| json!(requested.progress)), None),
-                of("core", core.map(Value::from), side.core.map(Value::from)),
+                bytes("send-buffer").effective(side.send_buffer_bytes),
+                bytes("receive-buffer").effective(side.receive_buffer_bytes),
+                SettingValue::of("congestion-control").effective(side.congestion_control.as_ref()),
+                bytes("segment").effective(side.segment_bytes),
+                bytes("mulpdu").effective(side.mulpdu_bytes),
+                SettingValue::of("crc").effective(side.crc),
+                SettingValue::of("progress").requested(is_iwarp.then_some(requested.progress)),
+                SettingValue::of(core_option).requested(core).effective(side.core),
             ]
+            .map(|setting| setting.at(role))
         };
-        let client = side("client", &self.client, requested.client_core);
-        let server = side("server", &self.server, requested.server_core);
-        client.into_iter().chain(server).flatten().collect()
+        let client = side("client", "client-core", &self.client, requested.client_core);
+        let server = side("server", "server-core", &self.server, requested.server_core);
+        client.into_iter().chain(server).filter(SettingValue::is_known).collect()
     }
 }

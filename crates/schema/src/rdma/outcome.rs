@@ -1,9 +1,6 @@
 //! A finished test as the outcome of a trial.
 
-use serde::Serialize;
-use serde_json::{Value, json};
-
-use super::{RdmaConfig, RdmaEffective, RdmaResult, RdmaSample, RdmaSummary};
+use super::{RdmaConfig, RdmaEffective, RdmaResult, RdmaSample, RdmaSide, RdmaSummary};
 use crate::outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit};
 
 /// Name of the format that [`RdmaSummary`] has as a document, and as a trial's
@@ -140,38 +137,43 @@ impl RdmaSummary {
     fn settings(&self) -> Vec<SettingValue> {
         let (requested, effective) = (&self.requested, &self.effective);
         let RdmaEffective { near, far, .. } = effective;
-        let of_trial = |name: &str, requested: Value, effective: Value| SettingValue {
-            role: None,
-            name: name.to_owned(),
-            requested: Some(requested),
-            effective: Some(effective),
-        };
-        let side = |role: &str, name: &str, requested: Option<Value>, effective: Option<Value>| {
-            SettingValue { role: Some(role.to_owned()), name: name.to_owned(), requested, effective }
-        };
         let depth = self.results.first().map_or(requested.depth, |result| result.depth_count);
-        vec![
-            of_trial("crc", json!(!requested.no_crc), json!(effective.crc)),
-            of_trial("mpa-revision", json!(requested.revision), json!(effective.revision)),
-            of_trial("markers-sent", json!(requested.markers), json!(effective.markers_sent)),
-            of_trial("markers-received", json!(requested.markers), json!(effective.markers_received)),
-            of_trial("depth", json!(requested.depth), json!(depth)),
-            of_trial(
-                "outstanding-reads",
-                json!(requested.outstanding_reads),
-                json!(effective.outstanding_reads),
-            ),
-            of_trial("immediate", json!(requested.immediate), json!(effective.immediate)),
-            of_trial("inline-bytes", json!(requested.inline.0), json!(effective.inline_bytes)),
-            side("client", "mulpdu-bytes", None, Some(json!(effective.mulpdu_bytes))),
-            side("client", "progress", Some(json!(requested.progress)), near.progress.map(value)),
-            side("server", "progress", Some(json!(requested.progress)), far.progress.map(value)),
-            side("client", "wait", requested.wait.map(value), near.wait.map(value)),
-            side("server", "wait", requested.wait.map(value), far.wait.map(value)),
-            side("client", "core", requested.core.map(value), near.core.map(value)),
-            side("server", "core", requested.remote_core.map(value), far.core.map(value)),
-        ]
+        let inline = SettingValue::of("inline").unit(Unit::Bytes);
+        let side = |role: &str, core: &str, side: &RdmaSide, requested_core: Option<u32>| {
+            [
+                SettingValue::of("progress").requested(Some(requested.progress)).effective(side.progress),
+                SettingValue::of("wait").requested(requested.wait).effective(side.wait),
+                SettingValue::of(core).requested(requested_core).effective(side.core),
+            ]
+            .map(|setting| setting.at(role))
+        };
+        let of_trial = [
+            SettingValue::of("no-crc").requested(Some(requested.no_crc)).effective(Some(!effective.crc)),
+            SettingValue::of("revision")
+                .requested(Some(requested.revision))
+                .effective(Some(effective.revision)),
+            marker("markers-sent", requested.markers, effective.markers_sent),
+            marker("markers-received", requested.markers, effective.markers_received),
+            SettingValue::of("depth").requested(Some(requested.depth)).effective(Some(depth)),
+            SettingValue::of("outstanding-reads")
+                .requested(Some(requested.outstanding_reads))
+                .effective(Some(effective.outstanding_reads)),
+            SettingValue::of("immediate")
+                .requested(Some(requested.immediate))
+                .effective(Some(effective.immediate)),
+            inline.requested(Some(requested.inline.0)).effective(Some(effective.inline_bytes)),
+            SettingValue::of("mulpdu").unit(Unit::Bytes).effective(Some(effective.mulpdu_bytes)).at("client"),
+        ];
+        let near = side("client", "core", near, requested.core);
+        let far = side("server", "remote-core", far, requested.remote_core);
+        of_trial.into_iter().chain(near).chain(far).filter(SettingValue::is_known).collect()
     }
+}
+
+/// Markers are requested for both directions.
+fn marker(name: &str, requested: bool, effective: bool) -> SettingValue {
+    let setting = SettingValue::of(name).requested(Some(requested)).effective(Some(effective));
+    SettingValue { requested_by: Some("markers".to_owned()), ..setting }
 }
 
 impl RdmaResult {
@@ -187,9 +189,4 @@ impl RdmaResult {
 
 fn result_size(result: &RdmaResult) -> f64 {
     result.size_bytes as f64
-}
-
-/// A plain value is always JSON.
-fn value(value: impl Serialize) -> Value {
-    crate::json::to_value(value).unwrap_or_default()
 }

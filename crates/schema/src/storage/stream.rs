@@ -2,7 +2,6 @@
 
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{RankSpan, StorageClock, StorageLatency, StorageStatistics, StreamConfig};
 use crate::{
@@ -241,14 +240,9 @@ impl StreamSummary {
         let outcome = Outcome {
             complete: self.complete,
             series: self.statistics.iter().map(|of| self.series(of.phase)).collect(),
-            settings: SettingValue::of_host(
-                "client",
-                "file-system",
-                None,
-                Some(Value::from(self.file_system.clone())),
-            )
-            .into_iter()
-            .collect(),
+            settings: vec![
+                SettingValue::of("file-system").at("client").effective(Some(self.file_system.as_str())),
+            ],
             notices: self.notices.clone(),
             ..Outcome::of(self.metrics())
         };

@@ -40,12 +40,12 @@ fn settings_are_those_of_each_host_as_requested_and_as_effective() {
         Some((one.requested.clone(), one.effective.clone()))
     };
     let known = |requested: Value, effective: Value| Some((Some(requested), Some(effective)));
-    assert_eq!(found("client", "receive-buffer-bytes"), known(json!(1 << 20), json!(425_984)));
-    assert_eq!(found("server", "send-buffer-bytes"), known(json!(1 << 20), json!(2 << 20)));
-    assert_eq!(found("server", "cores"), known(json!([3, 3]), json!([3, 3])));
+    assert_eq!(found("client", "receive-buffer"), known(json!(1 << 20), json!(425_984)));
+    assert_eq!(found("server", "send-buffer"), known(json!(1 << 20), json!(2 << 20)));
+    assert_eq!(found("server", "sender-cores"), known(json!([3, 3]), json!([3, 3])));
     assert_eq!(found("server", "congestion-control"), Some((None, Some(json!("cubic")))));
     // The client receives only; what neither side knows is left out.
-    assert_eq!(found("client", "send-buffer-bytes"), None);
-    assert_eq!(found("client", "cores"), None);
-    assert_eq!(found("server", "pacing-bps"), None);
+    assert_eq!(found("client", "send-buffer"), None);
+    assert_eq!(found("client", "sender-cores"), None);
+    assert_eq!(found("server", "pacing"), None);
 }

@@ -1,6 +1,5 @@
 //! Tests of `probe`.
 
-use clearstream_schema::outcome::SettingValue;
 use clearstream_schema::probe::{
     ClockSource, DelayRange, DelayStats, LatencyUnderLoad, ProbeConfig, ProbeDirection, ProbeSummary,
 };
@@ -32,13 +31,14 @@ fn settings_are_those_of_each_host_that_sent() {
     let directions = vec![direction(Some(stats(100, 200, None))), direction(None)];
     let summary = ProbeSummary { requested, directions, bandwidth_delay_product_bytes: None };
     let settings = summary.outcome().unwrap().settings;
-    let of = |role, name, requested, effective| {
-        settings.contains(&SettingValue::of_host(role, name, requested, effective).unwrap())
+    let of = |role: &str, name: &str| {
+        let mut found = settings.iter().filter(|one| one.role.as_deref() == Some(role) && one.name == name);
+        let one = found.next()?;
+        Some((one.requested.clone(), one.effective.clone()))
     };
-    assert!(of("client", "udp-count", Some(json!(120)), Some(json!(100))), "{settings:?}");
-    assert!(of("client", "udp-clock", None, Some(json!("kernel"))));
-    assert!(of("server", "udp-count", Some(json!(120)), None), "nothing was sent");
-    assert!(of("server", "interval-ns", Some(json!(20_000_000)), None));
+    assert_eq!(of("client", "udp-count"), Some((Some(json!(120)), Some(json!(100)))), "{settings:?}");
+    assert_eq!(of("client", "udp-clock"), Some((None, Some(json!("kernel")))));
+    assert_eq!(of("server", "udp-count"), Some((Some(json!(120)), None)), "nothing was sent");
 }
 
 #[test]

@@ -1,14 +1,10 @@
 //! Hosts shaped like the servers of the 40GE papers and like the virtual
 //! machines of today, and one flow summary to change as a test needs.
 
-use clearstream_schema::{
-    flow::{FlowConfig, FlowSettings, FlowSummary, SocketSettings},
-    host::{
-        HOST_SCHEMA, HostReport, Kernel, LlcGroup, Nic, NumaNode, Package, PciDevice, PcieCeiling, PcieLink,
-        ProcessingUnit,
-    },
+use clearstream_schema::host::{
+    HOST_SCHEMA, HostReport, Kernel, LlcGroup, Nic, NumaNode, Package, PciDevice, PcieCeiling, PcieLink,
+    ProcessingUnit,
 };
-use clearstream_testkit::flow;
 
 /// Figure 10 of the 40GE report: `numactl --hardware` of the 48-core server.
 const MAGNY_COURS_DISTANCES: [[u32; 8]; 8] = [
@@ -156,32 +152,4 @@ pub(crate) fn virtual_machine(name: &str) -> HostReport {
     host.limits.virtual_machine = Some(true);
     host.nics.push(Nic { name: "veth0".to_owned(), driver: Some("veth".to_owned()), ..Nic::default() });
     host
-}
-
-/// A finished flow of this goodput with one socket per side.
-pub(crate) fn summary(goodput_bps: f64) -> FlowSummary {
-    let requested = FlowConfig::default();
-    let socket = |core| SocketSettings {
-        local: "10.0.0.1:5001".to_owned(),
-        remote: "10.0.0.2:5001".to_owned(),
-        send_buffer_bytes: 4 << 20,
-        receive_buffer_bytes: 6 << 20,
-        congestion_control: Some("cubic".to_owned()),
-        receive_low_water_bytes: 1,
-        pinned_core: core,
-        transfer_bytes: requested.transfer().0,
-        segment_bytes: 8948,
-        method: Some(requested.method),
-        receive: Some(requested.receive),
-        ..SocketSettings::default()
-    };
-    FlowSummary {
-        client_settings: FlowSettings { flows: vec![socket(None)], ..FlowSettings::default() },
-        server_settings: FlowSettings { flows: vec![socket(None)], ..FlowSettings::default() },
-        retransmit_count: Some(0),
-        rtt_ns: Some(150_000),
-        min_rtt_ns: Some(100_000),
-        server_cpu_seconds_per_gb: 0.2,
-        ..flow::summary(&requested, goodput_bps, 10_000_000_000)
-    }
 }

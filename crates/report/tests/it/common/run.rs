@@ -6,15 +6,16 @@ use clearstream_record::{Reader, Writer};
 use clearstream_schema::{
     ByteCount, CoreList,
     control::{Failure, FailureKind},
-    flow::{FlowSummary, InterruptCore, Interval, Notice, SideInterval},
+    flow::{
+        FlowConfig, FlowSettings, FlowSummary, InterruptCore, Interval, Notice, SideInterval, SocketSettings,
+    },
     host::HostReport,
     lab::LabFile,
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
     study::StudyFile,
 };
+use clearstream_testkit::flow;
 use serde_json::{Value, json};
-
-use super::hosts::summary;
 
 /// A study with an experiment per figure that the tests check.
 pub(crate) fn study(title: &str) -> StudyFile {
@@ -271,4 +272,32 @@ pub(crate) fn table_after<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>>
         rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     let cells = |line: &'a str| line.trim_matches('|').split('|').map(str::trim).collect();
     lines.filter(|line| !line.contains("---")).map(cells).collect()
+}
+
+/// A finished flow of this goodput with one socket per side.
+pub(crate) fn summary(goodput_bps: f64) -> FlowSummary {
+    let requested = FlowConfig::default();
+    let socket = |core| SocketSettings {
+        local: "10.0.0.1:5001".to_owned(),
+        remote: "10.0.0.2:5001".to_owned(),
+        send_buffer_bytes: 4 << 20,
+        receive_buffer_bytes: 6 << 20,
+        congestion_control: Some("cubic".to_owned()),
+        receive_low_water_bytes: 1,
+        pinned_core: core,
+        transfer_bytes: requested.transfer().0,
+        segment_bytes: 8948,
+        method: Some(requested.method),
+        receive: Some(requested.receive),
+        ..SocketSettings::default()
+    };
+    FlowSummary {
+        client_settings: FlowSettings { flows: vec![socket(None)], ..FlowSettings::default() },
+        server_settings: FlowSettings { flows: vec![socket(None)], ..FlowSettings::default() },
+        retransmit_count: Some(0),
+        rtt_ns: Some(150_000),
+        min_rtt_ns: Some(100_000),
+        server_cpu_seconds_per_gb: 0.2,
+        ..flow::summary(&requested, goodput_bps, 10_000_000_000)
+    }
 }

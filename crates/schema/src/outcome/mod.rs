@@ -1,6 +1,8 @@
 //! Outcome of a trial of any workload: metrics, series,
 //! settings, notices, and the workload's own document.
 
+mod setting;
+
 use std::{collections::BTreeMap, fmt};
 
 use crate::JsonSchema;
@@ -8,6 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{flow::Notice, human};
+pub use setting::SettingValue;
 
 /// Unit of a metric or an axis. Values are stored in these and no others, so
 /// that two of the same unit can be compared; people see them scaled.
@@ -255,35 +258,6 @@ impl Series {
             y: Axis::new(&metric.name, metric.unit),
             points: points.chunks(count).filter_map(mean).collect(),
         }
-    }
-}
-
-/// A setting as requested and as the kernel or program had it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SettingValue {
-    /// Role of the host that it belongs to; absent when it is the trial's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
-    /// Name with its unit, as in `send-buffer-bytes`.
-    pub name: String,
-    /// As requested; absent when nothing was.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requested: Option<Value>,
-    /// As read back; absent when it could not be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effective: Option<Value>,
-}
-
-impl SettingValue {
-    /// A setting of the host with this role; nothing where neither value is known.
-    pub fn of_host(
-        role: &str,
-        name: &str,
-        requested: Option<Value>,
-        effective: Option<Value>,
-    ) -> Option<Self> {
-        let known = requested.is_some() || effective.is_some();
-        known.then(|| Self { role: Some(role.to_owned()), name: name.to_owned(), requested, effective })
     }
 }
 
