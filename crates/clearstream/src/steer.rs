@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use clearstream_place::landed::{Seen, landed};
 use clearstream_schema::{
-    flow::{Direction, FlowConfig, FlowSummary, Interval, Notice},
+    flow::{Direction, FlowConfig, FlowSummary, Interval},
     host::{HostReport, Nic},
+    notice::Notice,
     place::{SteeredPorts, SteeringReport},
 };
 

@@ -3,8 +3,8 @@
 
 use clearstream_schema::{
     diagnosis::{Cause, Experiment, ExperimentKind, SharedBy, Verdict},
-    flow::Notice,
     lab::DELAY_LINE_LIMIT_NOTICE,
+    notice::Notice,
 };
 
 use crate::{Evidence, FlowObservation, experiments, facts::Facts};

@@ -4,8 +4,9 @@ use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
     BitRate,
     diagnosis::ExperimentKind,
-    flow::{FLOW_SUMMARY_SCHEMA, FlowConfig, FlowSummary, Interval, Notice, Protocol},
+    flow::{FLOW_SUMMARY_SCHEMA, FlowConfig, FlowSummary, Interval, Protocol},
     host::HostReport,
+    notice::Notice,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::TrialDocument,
 };

@@ -15,8 +15,9 @@ use clearstream_lab::{LabError, limit};
 use clearstream_schema::{
     BitRate, ByteCount, CoreList, TimeSpan,
     diagnosis::{Cause, Diagnosis, ExperimentKind, Remedy, Verdict},
-    flow::{FlowConfig, Interval, Notice},
+    flow::{FlowConfig, Interval},
     host::HostReport,
+    notice::Notice,
     probe::ProbeConfig,
 };
 use clearstream_workload::{HostSet, TrialError};

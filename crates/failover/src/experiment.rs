@@ -14,9 +14,9 @@ use clearstream_prove::{
 };
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::Notice,
     gateways::{GatewayConfig, GatewayFailure, GatewaySummary},
     lab::{FaultKind, LabFault},
+    notice::Notice,
 };
 use clearstream_workload::TrialError;
 

@@ -3,9 +3,9 @@
 
 use clearstream_prove::calls::Observation;
 use clearstream_schema::{
-    flow::Notice,
     gateways::{FailureEffect, GATEWAYS_SCHEMA, GatewayConfig, GatewayFlow, GatewayShare, GatewaySummary},
     lab::LabFault,
+    notice::Notice,
 };
 use clearstream_stats::goodness_of_fit;
 

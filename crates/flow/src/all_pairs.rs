@@ -12,8 +12,9 @@ use clearstream_schema::{
     ByteCount, TimeSpan,
     all_pairs::{AllPairsSummary, FailedPair, PairGoodput},
     control::{Failure, FailureKind},
-    flow::{FlowConfig, Notice},
+    flow::FlowConfig,
     human,
+    notice::Notice,
     outcome::{Metric, MetricKind, Outcome, Unit},
     study::Figure,
 };
@@ -41,7 +42,7 @@ pub struct AllPairsConfig {
     /// Congestion control; the host's default when absent.
     pub congestion_control: Option<String>,
     /// Port of the data sockets on every host, for firewalls; any free port when absent.
-    #[serde(alias = "destination-port", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "destination-port", alias = "port", skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Pairs without a common host are measured concurrently.
     pub at_once: bool,

@@ -8,7 +8,8 @@ use std::{
 use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done, MARGIN};
 use clearstream_schema::{
     control::{Cookie, Failure},
-    flow::{FlowConfig, FlowSettings, Notice, SideInterval},
+    flow::{FlowConfig, FlowSettings, SideInterval},
+    notice::Notice,
     scope::Right,
 };
 use serde::{Deserialize, Serialize};

@@ -7,10 +7,11 @@ use std::{
 
 use clearstream_schema::{
     diagnosis::{Cause, Diagnosis, Finding, Verdict as Limit},
-    flow::{FlowConfig, FlowSummary, Notice},
+    flow::{FlowConfig, FlowSummary},
     improvement::{
         Candidate, DecisionRule, IMPROVEMENT_SCHEMA, Improvement, LoopEnd, Runs, TriedStep, Verdict,
     },
+    notice::Notice,
 };
 
 use crate::{

@@ -3,10 +3,11 @@
 
 use clearstream_flow::engine::Role;
 use clearstream_schema::{
-    flow::{Direction, FlowConfig, FlowSettings, Notice, Protocol},
+    flow::{Direction, FlowConfig, FlowSettings, Protocol},
     iperf3::{
         Iperf3Direction, Iperf3Peer, Iperf3Role, Iperf3Source, Iperf3Stream, Iperf3Summary, NOT_MEASURED,
     },
+    notice::Notice,
 };
 
 use crate::{

@@ -11,7 +11,8 @@ use std::{
 };
 
 use clearstream_flow::engine::{DatagramSize, Progress};
-use clearstream_schema::flow::{FlowInterval, Notice};
+use clearstream_schema::flow::FlowInterval;
+use clearstream_schema::notice::Notice;
 use clearstream_sys::{
     socket as options,
     timestamp::{Family, route_mtu},

@@ -14,8 +14,8 @@ use clearstream_host::{
 };
 use clearstream_schema::{
     counters::HostCounters,
-    flow::Notice,
     live::{CorePlace, LIVE_SAMPLE_SCHEMA, LiveSample, QueueCounters, TcpState},
+    notice::Notice,
 };
 use serde::{Deserialize, Serialize};
 

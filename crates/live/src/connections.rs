@@ -3,8 +3,8 @@
 use clearstream_diagnose::passive::{ConnectionFilter, ObserveError, Observed, explain_connections};
 use clearstream_schema::{
     connections::{Connection, ConnectionVerdict},
-    flow::Notice,
     live::LiveConnection,
+    notice::Notice,
 };
 
 use crate::collector::notice;

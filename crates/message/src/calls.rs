@@ -9,8 +9,8 @@ use std::{
 use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done};
 use clearstream_schema::{
     control::{Cookie, Failure},
-    flow::Notice,
     message::{MessageConfig, MessagePoint, MessageSideSettings},
+    notice::Notice,
     scope::Right,
 };
 use serde::{Deserialize, Serialize};

@@ -10,8 +10,8 @@ use std::{
 use clearstream_control::{CallEvent as _, Peer, PeerError, PeerEvent};
 use clearstream_schema::{
     control::{Cookie, Failure},
-    flow::Notice,
     message::{MessageConfig, MessagePoint, MessageSummary},
+    notice::Notice,
 };
 use clearstream_workload::{HostSet, TrialError};
 

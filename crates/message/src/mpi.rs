@@ -6,10 +6,10 @@ use clearstream_mpirun::{
     Ended, Ending, JobConfig, JobError, Line, RanksProgram, ending_notice, network_notice,
 };
 use clearstream_schema::{
-    flow::Notice,
     message::{
         MessageConfig, MessageKind, MessagePoint, MessageSideSettings, MessageSummary, MessageTransport,
     },
+    notice::Notice,
 };
 use clearstream_workload::HostSet;
 

@@ -20,8 +20,8 @@ use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::Notice,
     mpi::{InterfaceBytes, MpiJob},
+    notice::Notice,
 };
 use clearstream_workload::HostSet;
 

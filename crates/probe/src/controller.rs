@@ -8,7 +8,7 @@ use std::{
 use clearstream_control::{Peer, PeerError};
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
-    flow::Notice,
+    notice::Notice,
     probe::{ProbeConfig, ProbeDirection, ProbeSummary},
 };
 

@@ -5,8 +5,8 @@ use std::{io, net::SocketAddr, time::Duration};
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
     failure::firewall_advice,
-    flow::Notice,
     human::time,
+    notice::Notice,
     probe::{ClockSource, DelayStats, ProbeConfig, ProbeDirection},
 };
 

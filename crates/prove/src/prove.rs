@@ -12,7 +12,7 @@ use clearstream_schema::{
     TimeSpan,
     control::Cookie,
     counters::HostCounters,
-    flow::Notice,
+    notice::Notice,
     proof::{
         LostAt, PacketWitnesses, ROUTE_PROOF_SCHEMA, RouteResult, RouteVerification, VerificationFinding,
         VerificationVerdict,

@@ -2,7 +2,7 @@
 
 use clearstream_iwarp::verbs::Established;
 use clearstream_schema::{
-    flow::Notice,
+    notice::Notice,
     rdma::{RdmaConfig, RdmaEffective, RdmaSide},
 };
 

@@ -76,7 +76,7 @@ impl Workload for Rdma {
     fn placement(&self, options: &RdmaOptions, option: &str) -> Option<Placement> {
         let role = match option {
             "core" => CLIENT,
-            "remote-core" | "far-core" => SERVER,
+            "remote-core" => SERVER,
             _ => return None,
         };
         Some(Placement { roles: vec![role], receives: self.receivers(options).contains(&role) })

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clearstream_schema::{
-    flow::Notice,
+    notice::Notice,
     record::{RunDocument, TrialDocument},
 };
 use clearstream_sys::{

@@ -176,7 +176,7 @@ mod tests {
             ["send buffer", "server", "64 KiB", "128 KiB (the kernel doubles)", "6", "one"],
             ["receive low water", "server", "chosen by clearstream", "256 KiB", "6", "one"],
             ["congestion control", "server", NONE, "cubic", "6", "one"],
-            ["pacing", NONE, "1 Gb/s", NONE, "6", "one"],
+            ["pacing", NONE, "1.00 Gb/s", NONE, "6", "one"],
         ];
         assert_eq!(rows(&[("one", &settings)]), expected);
     }

@@ -8,11 +8,7 @@ use std::net::SocketAddr;
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    diagnosis::EvidenceItem,
-    flow::{Notice, SocketMemory},
-    tcp_info::TcpInfo,
-};
+use crate::{diagnosis::EvidenceItem, flow::SocketMemory, notice::Notice, tcp_info::TcpInfo};
 
 /// Name of the format.
 pub const CONNECTIONS_SCHEMA: &str = "clearstream.connections";

@@ -6,7 +6,7 @@ use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{exit::ExitCode, flow::Notice};
+use crate::{exit::ExitCode, notice::Notice};
 
 /// Name of the format of [`Event`].
 pub const EVENT_SCHEMA: &str = "clearstream.event";

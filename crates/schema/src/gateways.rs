@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     TimeSpan,
     fabric::ReturnPath,
-    flow::Notice,
     lab::LabFault,
+    notice::Notice,
     outcome::{MetricKind, Outcome, Unit},
 };
 

@@ -4,11 +4,7 @@
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    diagnosis::End,
-    flow::{FlowConfig, Notice},
-    plan::Step,
-};
+use crate::{diagnosis::End, flow::FlowConfig, notice::Notice, plan::Step};
 
 /// Name of the format.
 pub const IMPROVEMENT_SCHEMA: &str = "clearstream.improvement";

@@ -5,7 +5,8 @@
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::flow::{Direction, FlowConfig, FlowSettings, Notice, Protocol, SideInterval};
+use crate::flow::{Direction, FlowConfig, FlowSettings, Protocol, SideInterval};
+use crate::notice::Notice;
 
 /// End of the test that this host is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -38,6 +38,7 @@ pub mod live;
 pub mod live_traffic;
 pub mod message;
 pub mod mpi;
+pub mod notice;
 pub mod outcome;
 pub mod overlap;
 pub mod place;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{counters::HostCounters, flow::Notice, watch::PathStatus};
+use crate::{counters::HostCounters, notice::Notice, watch::PathStatus};
 
 /// Name of the format of [`LiveSample`].
 pub const LIVE_SAMPLE_SCHEMA: &str = "clearstream.live-sample";

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ByteCount, TimeSpan,
     exploration::{Exploration, ExplorationConfig, ExplorationTransport, Explored},
-    flow::{FlowConfig, Notice},
+    flow::FlowConfig,
+    notice::Notice,
     outcome::{MetricKind, Outcome, Unit},
 };
 

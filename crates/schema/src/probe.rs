@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BitRate, ByteCount, TimeSpan,
-    flow::Notice,
+    notice::Notice,
     outcome::{MetricKind, Outcome, SettingValue, Unit},
 };
 
@@ -29,7 +29,7 @@ pub struct ProbeConfig {
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = ProbeConfig::default().timeout))]
     pub timeout: TimeSpan,
     /// UDP and TCP port that the responders listen on, for firewalls (default: any free ones)
-    #[serde(alias = "destination-port", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "destination-port", alias = "port", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..)))]
     pub port: Option<u16>,
     /// Compute the bandwidth-delay product for this rate

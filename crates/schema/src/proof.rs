@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     fabric::{HashPolicy, ReturnPath},
-    flow::Notice,
+    notice::Notice,
     tune::Severity,
 };
 

@@ -17,9 +17,9 @@ use serde_json::Value;
 use crate::{
     TimeSpan,
     control::Failure,
-    flow::Notice,
     host::HostReport,
     lab::{DelayLineStats, LabFile},
+    notice::Notice,
     outcome::{Outcome, Unit},
     study::StudyFile,
 };

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     TimeSpan,
     control::Failure,
-    flow::Notice,
     human,
+    notice::Notice,
     outcome::{Metric, MetricKind, Outcome, Unit},
     storage::host_names,
 };

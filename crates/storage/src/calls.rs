@@ -3,7 +3,7 @@
 use clearstream_control::{Call, CallEvent, Delivery};
 use clearstream_schema::{
     control::Failure,
-    flow::Notice,
+    notice::Notice,
     scope::Right,
     storage::{
         StorageLive, StreamConfig, StreamPoint,

@@ -11,8 +11,8 @@
 use clearstream_host::HostRoot;
 use clearstream_ranks::{RankError, Tag, World};
 use clearstream_schema::{
-    flow::Notice,
     human,
+    notice::Notice,
     storage::{ClockMethod, RankSpan, StorageClock},
 };
 use rustix::time::{ClockId, clock_gettime};

@@ -10,7 +10,7 @@ use clearstream_control::{Call, Peer, PeerError};
 use clearstream_ranks::RankError;
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::Notice,
+    notice::Notice,
 };
 use clearstream_workload::TrialError;
 

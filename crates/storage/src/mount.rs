@@ -4,7 +4,7 @@
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
 use clearstream_host::HostRoot;
-use clearstream_schema::flow::Notice;
+use clearstream_schema::notice::Notice;
 use serde::{Deserialize, Serialize};
 
 /// A mount, as far as rates depend on it.

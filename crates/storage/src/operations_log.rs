@@ -12,7 +12,7 @@ use std::{
 };
 
 use clearstream_ranks::{RankError, THREADS_TRANSPORT, Tag, World};
-use clearstream_schema::{control::Failure, flow::Notice, human};
+use clearstream_schema::{control::Failure, human, notice::Notice};
 use clearstream_sys::file;
 use quanta::Instant;
 

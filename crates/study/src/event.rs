@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clearstream_schema::{TimeSpan, flow::Notice, record::TrialDocument, study::StudyFile};
+use clearstream_schema::{TimeSpan, notice::Notice, record::TrialDocument, study::StudyFile};
 use clearstream_stats::IntervalEstimate;
 use clearstream_workload::{Registry, Sample};
 use jiff::Timestamp;

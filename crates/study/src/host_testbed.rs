@@ -12,8 +12,8 @@ use clearstream_lab::{LabError, RunningLab};
 use clearstream_schema::{
     CoreList,
     control::{Failure, FailureKind},
-    flow::Notice,
     lab::{DelayLineStats, LabFile},
+    notice::Notice,
     outcome::Outcome,
     record::{RunHost, Treatments},
 };

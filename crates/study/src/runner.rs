@@ -8,7 +8,7 @@ use std::{
 
 use clearstream_record::{Reader, RecordError, Writer};
 use clearstream_schema::{
-    flow::Notice,
+    notice::Notice,
     outcome::Outcome,
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, RunHost, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
     study::StudyFile,

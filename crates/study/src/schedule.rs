@@ -6,7 +6,7 @@ use clearstream_configfile::did_you_mean;
 use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     TimeSpan,
-    flow::Notice,
+    notice::Notice,
     record::RunHost,
     study::{Experiment, StudyFile},
 };

@@ -4,8 +4,8 @@
 use std::sync::atomic::AtomicBool;
 
 use clearstream_schema::{
-    flow::Notice,
     lab::{DelayLineStats, LabFile},
+    notice::Notice,
     outcome::Outcome,
     record::{RunHost, Treatments},
 };

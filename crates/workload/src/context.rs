@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use clearstream_control::PeerError;
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::Notice,
+    notice::Notice,
     outcome::Metric,
 };
 use serde::Serialize;

@@ -224,6 +224,58 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     unsafe { register(pd, addr, length, iova, access) }
 }
 
+/// The beginning of `struct ibv_mr_init_attr` (libibverbs since 60), whose other members are for memory without an address.
+#[repr(C)]
+pub struct MemoryAttributes {
+    length: usize,
+    access: c_int,
+    comp_mask: u64,
+    iova: u64,
+    addr: *mut c_void,
+}
+
+/// Members of [`MemoryAttributes`] that are set (`enum ibv_mr_init_attr_mask`).
+const MASK_IOVA: u64 = 1;
+const MASK_ADDR: u64 = 1 << 1;
+/// A buffer of `ibv_alloc_buf`, which is ordinary memory here.
+const MASK_BUF: u64 = 1 << 5;
+
+/// Registers memory as the attributes say.
+///
+/// # Safety
+/// As for [`ibv_reg_mr`]; the attributes are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attributes: *const MemoryAttributes) -> *mut ibv_mr {
+    // SAFETY: the program's contract.
+    let of = unsafe { &*attributes };
+    if of.comp_mask & !(MASK_IOVA | MASK_ADDR | MASK_BUF) != 0 {
+        not_offered("ibv_reg_mr_ex of a file or a handle", "register memory by its address");
+        return null(libc::EOPNOTSUPP);
+    }
+    if of.comp_mask & MASK_ADDR == 0 {
+        return null(libc::EINVAL);
+    }
+    let iova = if of.comp_mask & MASK_IOVA != 0 { of.iova } else { of.addr.addr() as u64 };
+    // SAFETY: the program's contract.
+    unsafe { register(pd, of.addr, of.length, iova, of.access.cast_unsigned()) }
+}
+
+/// Registers a buffer of `ibv_alloc_buf`, which is ordinary memory here.
+///
+/// # Safety
+/// As for [`ibv_reg_mr`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_buf_mr(
+    pd: *mut ibv_pd,
+    _buffer: *mut c_void,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the program's contract.
+    unsafe { register(pd, addr, length, addr.addr() as u64, access.cast_unsigned()) }
+}
+
 /// Deregisters memory: returns when nothing uses it any more.
 ///
 /// # Safety

@@ -14,7 +14,7 @@ use std::{
 
 use clearstream_control::rate::{Admission, LogLimit};
 use clearstream_schema::JsonSchema;
-use clearstream_schema::flow::Notice;
+use clearstream_schema::notice::Notice;
 use serde::Serialize;
 use serde_json::Value;
 

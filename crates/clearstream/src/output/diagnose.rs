@@ -3,8 +3,8 @@
 
 use clearstream_schema::{
     diagnosis::{Diagnosis, Finding, GainBound, GainRange, Stage, StageName, Verdict},
-    flow::Notice,
     lab::DELAY_LINE_LIMIT_NOTICE,
+    notice::Notice,
 };
 
 use super::{

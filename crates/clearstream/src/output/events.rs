@@ -12,7 +12,7 @@ use clearstream_schema::{
     event::{
         Change, EVENT_SCHEMA, ErrorDocument, Event, EventKind, Finding, LIVE_STATE, Progress as Step, State,
     },
-    flow::Notice,
+    notice::Notice,
     provenance::{HostIdentity, Provenance},
 };
 use jiff::{Timestamp, Unit};

@@ -11,9 +11,13 @@ mod gateways;
 #[path = "../it/gateways/scene.rs"]
 mod gateways_scene;
 mod improve;
+mod install;
 #[path = "../it/limits.rs"]
 #[allow(dead_code, reason = "the other tests use all of it")]
 mod limits;
+#[path = "../it/packages.rs"]
+#[allow(dead_code, reason = "the other tests use all of it")]
+mod packages;
 #[path = "../it/sockets/scene.rs"]
 #[allow(dead_code, reason = "the other tests use all of it")]
 mod scene;

@@ -1,74 +1,20 @@
 //! Installing: what `make install` puts where, the packages in a clean root,
 //! units that systemd takes, the profiles that the demo and packages are built by.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    os::unix::net::UnixDatagram,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fs, os::unix::net::UnixDatagram, path::Path, time::Duration};
 
-use crate::common::{clearstream, finish, program, run, signal};
+use crate::{
+    common::{clearstream, finish, program, run, signal},
+    packages::{self, done, files, output_of, root},
+};
 use clap::CommandFactory as _;
 use clearstream::verbs::Cli;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
-
-/// A script or make of this tree, to its end.
-fn done(command: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(command);
-    // Not those of the make that runs the tests, nor of its compiler.
-    for name in [
-        "MAKEFLAGS",
-        "MAKELEVEL",
-        "MFLAGS",
-        "PREFIX",
-        "DESTDIR",
-        "PROGRAM",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "CLIPPY_ARGS",
-    ] {
-        command.env_remove(name);
-    }
-    command
-        .args(arguments)
-        .envs(environment.iter().copied())
-        .current_dir(root())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn output_of(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
 
 fn make(target: &str, destination: &Path) {
     let variables =
         [format!("DESTDIR={}", destination.display()), format!("PROGRAM={}", program().display())];
     let output = done("make", &["-s", target, &variables[0], &variables[1], "PREFIX=/opt/net"], &[]);
     assert!(output.status.success(), "{}", output_of(&output));
-}
-
-/// Every file below a folder, as paths from there.
-fn files(folder: &Path) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                found.insert(path.strip_prefix(folder).unwrap().display().to_string());
-            }
-        }
-    }
-    found
 }
 
 /// Names of the manual pages: one per verb that is shown.
@@ -195,57 +141,40 @@ fn a_dynamic_program_is_not_taken_for_a_static_one() {
     assert!(output_of(&output).contains("dynamically linked"), "{}", output_of(&output));
 }
 
-/// The commands of docs/guide/install.md, in its order. Takes minutes of a core, beside the other tests.
+/// The commands of docs/guide/install.md, in its order, with the program and the libraries that these tests run.
+/// `make accept` does the same with the static program, which takes minutes to build.
 #[test]
-fn root_packages_are_built_installed_run_and_removed_as_the_guide_describes() {
-    // Neither optimised nor compressed, which changes nothing else.
-    let made = done("nice", &["make", "-s", "package"], &[("FAST", "1")]);
-    let text = output_of(&made);
-    assert!(made.status.success(), "{text}");
-    for sentence in [
-        "runs with nothing but a kernel",
-        "runs without the system calls that came after Linux 4.18",
-        "measured, libraries loaded, removed without a trace",
-        "needs no other package",
+fn root_packages_are_installed_run_and_removed_as_the_guide_describes() {
+    let folder = tempfile::tempdir().unwrap();
+    let built = program().parent().unwrap();
+    for (name, file) in [
+        ("clearstream", "clearstream"),
+        ("libclearstream_verbs.so", "libclearstream_verbs.so"),
+        ("libclearstream_fi.so", "libclearstream-fi.so"),
+        ("clearstream-bpf", "clearstream-bpf"),
     ] {
+        fs::copy(built.join(name), folder.path().join(file))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    let into = folder.path().display().to_string();
+    let of_this_build = [("PROGRAM", format!("{into}/clearstream")), ("LIBRARIES", into.clone())];
+    let environment = of_this_build.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let made = done("packaging/package", &[&into], &[&environment[..], &[("FAST", "1")]].concat());
+    assert!(made.status.success(), "{}", output_of(&made));
+    let packages: Vec<String> = files(folder.path())
+        .into_iter()
+        .filter(|file| file.ends_with(".deb") || file.ends_with(".rpm"))
+        .map(|file| format!("{into}/{file}"))
+        .collect();
+    let arguments: Vec<&str> = ["--dynamic"].into_iter().chain(packages.iter().map(String::as_str)).collect();
+    let checked = done("packaging/check", &arguments, &[]);
+    let text = output_of(&checked);
+    assert!(checked.status.success(), "{text}");
+    for sentence in ["measured, libraries loaded, removed without a trace", "needs no other package"] {
         assert!(text.contains(sentence), "{sentence}: {text}");
     }
-    let packages = root().join("target/packages");
-    let deb = files(&packages).into_iter().find(|file| file.ends_with(".deb")).unwrap();
-    let deb = packages.join(deb).display().to_string();
-    let control = done("dpkg-deb", &["--field", &deb, "Package", "Version", "Depends", "Recommends"], &[]);
-    let control = output_of(&control);
-    assert!(control.contains("Package: clearstream") && control.contains("openssh-client"), "{control}");
-    assert!(!control.contains("Depends"), "a static program needs nothing: {control}");
-    // And without a package: what `make static` leaves is what `make install` takes.
-    let place = tempfile::tempdir().unwrap();
-    let destination = format!("DESTDIR={}", place.path().display());
-    let installed = done("make", &["-s", "install", &destination], &[]);
-    assert!(installed.status.success(), "{}", output_of(&installed));
-    let program = place.path().join("usr/local/bin/clearstream");
-    assert_eq!(fs::read(&program).unwrap(), fs::read(packages.join("clearstream")).unwrap());
-    let measured = done(&program.display().to_string(), &["flow", "localhost", "-t", "300ms", "--json"], &[]);
-    assert!(output_of(&measured).contains("\"goodput_bps\""), "{}", output_of(&measured));
-    // The program that is not static, and what this host's MPI builds by the command that errors name.
-    let beside = place.path().join("usr/local/lib/clearstream");
-    let loader = done(&beside.join("clearstream-bpf").display().to_string(), &[], &[]);
-    assert!(
-        loader.status.code() == Some(2) && output_of(&loader).contains("usage"),
-        "{}",
-        output_of(&loader)
-    );
-    let script = place.path().join("usr/local/share/clearstream/mpi/build");
-    let without = ["message", "localhost", "--transport", "mpi", "--mpirun", "mpirun.openmpi"];
-    let without = output_of(&done(&program.display().to_string(), &without, &[]));
-    assert!(without.contains(&script.display().to_string()), "{without}");
-    let ranks = done(&script.display().to_string(), &["--all", &beside.display().to_string()], &[]);
-    assert!(ranks.status.success(), "{}", output_of(&ranks));
-    for file in ["clearstream-mpi.openmpi", "clearstream-mpi.mpich", "libclearstream_mpi.so"] {
-        fs::remove_file(beside.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
-    }
-    let removed = done("make", &["-s", "uninstall", &destination], &[]);
-    assert!(removed.status.success(), "{}", output_of(&removed));
-    assert_eq!(files(place.path()), BTreeSet::new());
+    packages::are_described(folder.path());
+    packages::is_installed_without_a_package(folder.path(), &of_this_build);
 }
 
 /// Settings of a unit's section, without what it runs and is called.

@@ -24,7 +24,7 @@ pub use report::explain_connections;
 
 use clearstream_schema::{
     connections::{SocketOwner, TcpSocket},
-    flow::Notice,
+    notice::Notice,
 };
 use serde::{Deserialize, Serialize};
 

@@ -13,7 +13,7 @@ use clearstream_host::{
     socket_owners::{self, SocketOwners},
 };
 use clearstream_netlink::{NetlinkError, TcpSockets};
-use clearstream_schema::{connections::SocketOwner, flow::Notice};
+use clearstream_schema::{connections::SocketOwner, notice::Notice};
 use clearstream_sys::namespace::NamespaceSet;
 
 use super::{Observed, SocketSeries};

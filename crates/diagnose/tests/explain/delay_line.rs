@@ -3,8 +3,8 @@
 use clearstream_diagnose::{Evidence, explain};
 use clearstream_schema::{
     diagnosis::{Cause, Diagnosis, ExperimentKind, Verdict},
-    flow::Notice,
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
+    notice::Notice,
 };
 
 use super::{

@@ -18,7 +18,8 @@ use std::{
 use clearstream_host::HostRoot;
 use clearstream_schema::{
     control::Failure,
-    flow::{FlowConfig, FlowSettings, Notice, Protocol, SendMethod, SideInterval},
+    flow::{FlowConfig, FlowSettings, Protocol, SendMethod, SideInterval},
+    notice::Notice,
 };
 use clearstream_sys::socket as options;
 use socket2::Socket;

@@ -3,7 +3,8 @@
 use clearstream_host::HostRoot;
 use clearstream_schema::{
     ByteCount, Dscp,
-    flow::{FlowConfig, Notice, Protocol, ReceiveMethod, SendMethod, SocketSettings},
+    flow::{FlowConfig, Protocol, ReceiveMethod, SendMethod, SocketSettings},
+    notice::Notice,
 };
 use clearstream_sys::{socket as options, tcp_info};
 use socket2::Socket;

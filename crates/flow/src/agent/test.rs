@@ -11,7 +11,8 @@ use clearstream_control::EventSender;
 use clearstream_host::HostRoot;
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{FlowConfig, FlowInterval, FlowSettings, Notice, Protocol, SendMethod},
+    flow::{FlowConfig, FlowInterval, FlowSettings, Protocol, SendMethod},
+    notice::Notice,
 };
 use clearstream_sys::{
     socket as options, tcp_info,

@@ -12,7 +12,8 @@ mod summary;
 pub use error::FlowError;
 pub use session::run;
 
-use clearstream_schema::flow::{Direction, FlowSettings, Interval, Notice};
+use clearstream_schema::flow::{Direction, FlowSettings, Interval};
+use clearstream_schema::notice::Notice;
 
 /// Events of [`run`].
 #[derive(Debug, Clone, PartialEq)]

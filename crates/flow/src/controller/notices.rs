@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use clearstream_schema::flow::{
-    FlowConfig, FlowSettings, Notice, Protocol, ReceiveMethod, SocketSettings, ZerocopyCount,
+    FlowConfig, FlowSettings, Protocol, ReceiveMethod, SocketSettings, ZerocopyCount,
 };
+use clearstream_schema::notice::Notice;
 
 use super::{cores::SeenCores, senders};
 use crate::agent::notice;

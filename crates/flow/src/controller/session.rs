@@ -9,7 +9,8 @@ use std::{
 use clearstream_control::{Peer, PeerError, PeerEvent};
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
-    flow::{FlowConfig, FlowSettings, FlowSummary, Notice},
+    flow::{FlowConfig, FlowSettings, FlowSummary},
+    notice::Notice,
 };
 
 use super::{

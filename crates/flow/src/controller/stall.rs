@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use clearstream_schema::flow::{FlowConfig, Notice, SideInterval};
+use clearstream_schema::flow::{FlowConfig, SideInterval};
+use clearstream_schema::notice::Notice;
 
 use super::Side;
 use crate::agent::notice;

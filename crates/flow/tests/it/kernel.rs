@@ -97,7 +97,7 @@ fn a_window_above_the_cap_names_the_sysctl() {
     let (summary, _) = measure(&FlowConfig { window: Some(ByteCount(cap * 4)), ..short() }).unwrap();
     assert_eq!(summary.server_settings.flows[0].receive_buffer_bytes, cap * 2, "capped, then doubled");
     for sysctl in ["net.core.rmem_max", "net.core.wmem_max"] {
-        let names_the_cap = |notice: &clearstream_schema::flow::Notice| {
+        let names_the_cap = |notice: &clearstream_schema::notice::Notice| {
             notice.id == "window-capped" && notice.message.contains(sysctl)
         };
         assert!(summary.notices.iter().any(names_the_cap), "{sysctl}: {:?}", summary.notices);

@@ -10,8 +10,9 @@ use std::{
 use clearstream_flow::engine::{self, Engine, Role};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{FlowConfig, Notice, Protocol},
+    flow::{FlowConfig, Protocol},
     iperf3::Iperf3Role,
+    notice::Notice,
 };
 use clearstream_sys::connect::connect_within;
 use socket2::Socket;

@@ -15,8 +15,9 @@ use clearstream_flow::engine::{Engine, Role, Schedule};
 use clearstream_schema::{
     ByteCount,
     control::{Failure, FailureKind},
-    flow::{FlowConfig, FlowSettings, Notice, Protocol},
+    flow::{FlowConfig, FlowSettings, Protocol},
     iperf3::{Iperf3Interval, Iperf3Role, Iperf3Summary},
+    notice::Notice,
 };
 use clearstream_sys::tcp_info;
 

@@ -12,8 +12,9 @@ use clearstream_flow::engine::{self, Engine, Role};
 use clearstream_schema::{
     BitRate, ByteCount, CoreList, TimeSpan,
     control::{Failure, FailureKind},
-    flow::{Direction, FlowConfig, Notice, Protocol, ReceiveMethod, SendMethod},
+    flow::{Direction, FlowConfig, Protocol, ReceiveMethod, SendMethod},
     iperf3::Iperf3Role,
+    notice::Notice,
 };
 use clearstream_sys::socket as options;
 use socket2::{Socket, TcpKeepalive};

@@ -10,8 +10,9 @@ use std::{
 use clearstream_flow::engine::{self, Engine, Role, Schedule};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{FlowConfig, FlowSettings, Notice, Protocol},
+    flow::{FlowConfig, FlowSettings, Protocol},
     iperf3::{Iperf3Role, Iperf3Summary},
+    notice::Notice,
 };
 
 use super::{

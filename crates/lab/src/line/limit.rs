@@ -2,10 +2,10 @@
 //! that it models.
 
 use clearstream_schema::{
-    flow::Notice,
     lab::{
         BUSY_LIMIT_RATIO, DELAY_LINE_LIMIT_NOTICE, DelayLineStats, LATENESS_LIMIT_NS, LATENESS_P99_LIMIT_NS,
     },
+    notice::Notice,
 };
 
 /// Returns the notice for a measurement with these statistics of delay lines;

@@ -10,8 +10,8 @@ use std::{
 use clearstream_schema::{
     ByteCount,
     control::{Failure, FailureKind},
-    flow::Notice,
     message::{MessageConfig, MessageSideSettings},
+    notice::Notice,
 };
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 

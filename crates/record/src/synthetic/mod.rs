@@ -11,9 +11,9 @@ use std::{collections::BTreeMap, path::Path};
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::Notice,
     host::HostReport,
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
+    notice::Notice,
     outcome::{Outcome, Series},
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, RunHost, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
 };

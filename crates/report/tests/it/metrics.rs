@@ -92,8 +92,7 @@ fn goodput_of_flows_is_a_curve_over_the_time_where_no_factor_has_numbers() {
     for point in ["time 1.00 s: 3.00 Gb/s", "time 2.00 s: 9.00 Gb/s", "time 4.00 s: 5.00 Gb/s"] {
         assert_eq!(page.matches(&format!("data-tip=\"all trials, {point}")).count(), 2, "{point}");
     }
-    // Settings of flows have a table of their own.
-    assert!(text.contains("Effective, sender") && !text.contains("| flows | send buffer"), "{text}");
+    assert!(text.contains("| send buffer | client | \u{2013} | 4 MiB | 3 | flows |"), "{text}");
 }
 
 #[test]

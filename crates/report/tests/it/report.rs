@@ -74,7 +74,7 @@ fn trials_that_the_delay_line_limited_are_counted_once() {
             {
                 let message = format!("the delay line was the limit: figures of trial {number}");
                 let id = DELAY_LINE_LIMIT_NOTICE.to_owned();
-                outcome.notices.push(clearstream_schema::flow::Notice { id, message });
+                outcome.notices.push(clearstream_schema::notice::Notice { id, message });
             }
         }
         let folder = tempfile::tempdir().unwrap();

@@ -11,9 +11,10 @@ use clearstream_schema::{
     ByteCount,
     counters::{CoreCounters, InterfaceCounters},
     diagnosis::Diagnosis,
-    flow::{Interval, Notice},
+    flow::Interval,
     host::{HostReport, Nic},
     lab::DelayLineStats,
+    notice::Notice,
     record::{TrialDocument, TrialOutcome},
 };
 use serde_json::json;

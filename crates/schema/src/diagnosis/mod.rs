@@ -7,7 +7,8 @@
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::flow::{Direction, FlowConfig, Notice};
+use crate::flow::{Direction, FlowConfig};
+use crate::notice::Notice;
 
 mod cause;
 

@@ -9,6 +9,7 @@ use super::{CpuUse, DirectionInterval, DirectionSummary, FlowConfig, ReceiveMeth
 use crate::{
     Dscp,
     counters::{CoreCounters, CpuThrottling, DriverCounters, InterfaceCounters, ProcessLoad},
+    notice::Notice,
     tcp_info::TcpInfo,
 };
 
@@ -228,15 +229,6 @@ pub struct Interval {
     pub client: SideInterval,
     /// The server's facts.
     pub server: SideInterval,
-}
-
-/// A caveat of the results.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Notice {
-    /// Stable kebab-case name, such as `zerocopy-copied` or `window-capped`.
-    pub id: String,
-    /// Observation and suggested correction, one line.
-    pub message: String,
 }
 
 /// Core that processes the receiver's packets, with the evidence.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{MessageConfig, MessageKind, MessageTransport};
 use crate::{
     ByteCount,
-    flow::Notice,
     mpi::{InterfaceBytes, MpiJob},
+    notice::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
 };
 

@@ -9,7 +9,7 @@ use crate::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{flow::Notice, human};
+use crate::{human, notice::Notice};
 pub use setting::SettingValue;
 
 /// Unit of a metric or an axis. Values are stored in these and no others, so

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{OverlapConfig, OverlapMethod, OverlapTransport};
 use crate::{
-    flow::Notice,
     mpi::{InterfaceBytes, MpiJob},
+    notice::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
 };
 

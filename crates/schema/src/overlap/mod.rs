@@ -102,7 +102,7 @@ pub struct OverlapConfig {
     #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
     pub server_core: Option<u32>,
     /// Port of the server, for firewalls; iwarp also uses the next one (default: any free one)
-    #[serde(alias = "destination-port", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "destination-port", alias = "port", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65534)))]
     pub port: Option<u16>,
 }

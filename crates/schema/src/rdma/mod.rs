@@ -7,7 +7,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::JsonSchema;
-use crate::{ByteCount, TimeSpan, flow::Notice};
+use crate::{ByteCount, TimeSpan, notice::Notice};
 
 mod options;
 mod outcome;
@@ -176,8 +176,8 @@ pub struct RdmaConfig {
     pub core: Option<u32>,
     /// Core that moves the bytes at the peer: of its program's thread, or of its engine
     // The published key keeps its spelling.
-    #[serde(rename = "far-core", alias = "remote-core", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, alias = "far-core", value_name = "CORE"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
     pub remote_core: Option<u32>,
     /// Do not request CRCs (the peer may still require them)
     #[cfg_attr(feature = "cli", arg(long))]

@@ -137,6 +137,8 @@ impl RdmaSummary {
     fn settings(&self) -> Vec<SettingValue> {
         let (requested, effective) = (&self.requested, &self.effective);
         let RdmaEffective { near, far, .. } = effective;
+        // A latency is of one message at a time.
+        let asked_depth = (!requested.latency).then_some(requested.depth);
         let depth = self.results.first().map_or(requested.depth, |result| result.depth_count);
         let inline = SettingValue::of("inline").unit(Unit::Bytes);
         let side = |role: &str, core: &str, side: &RdmaSide, requested_core: Option<u32>| {
@@ -154,7 +156,7 @@ impl RdmaSummary {
                 .effective(Some(effective.revision)),
             marker("markers-sent", requested.markers, effective.markers_sent),
             marker("markers-received", requested.markers, effective.markers_received),
-            SettingValue::of("depth").requested(Some(requested.depth)).effective(Some(depth)),
+            SettingValue::of("depth").requested(asked_depth).effective(Some(depth)),
             SettingValue::of("outstanding-reads")
                 .requested(Some(requested.outstanding_reads))
                 .effective(Some(effective.outstanding_reads)),

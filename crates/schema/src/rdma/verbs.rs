@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::RdmaProgress;
 use crate::{
     ByteCount,
-    flow::Notice,
+    notice::Notice,
     outcome::{Axis, MetricKind, Outcome, Series, Unit},
 };
 

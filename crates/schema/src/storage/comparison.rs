@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    flow::Notice,
+    notice::Notice,
     outcome::{Better, Unit},
 };
 

@@ -8,7 +8,7 @@ use super::{ClientCache, RankSpan, StorageClock, StorageLatency, StorageStatisti
 use crate::{
     ByteCount, DataKind, TimeSpan,
     control::Failure,
-    flow::Notice,
+    notice::Notice,
     outcome::{MetricKind, Outcome, Unit},
 };
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{RankSpan, StorageClock, StorageLatency, StorageStatistics, StreamConfig};
 use crate::{
     control::Failure,
-    flow::Notice,
+    notice::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
 };
 

@@ -47,6 +47,6 @@ fn metrics_are_of_the_smallest_requested_size_and_the_highest_rate() {
     let latency = outcome.series.iter().find(|series| series.name == "latency").unwrap();
     assert_eq!(latency.points, [(61.0, 900.0), (64.0, 1000.0), (67.0, 1100.0)]);
     let settings: Vec<&str> = outcome.settings.iter().map(|setting| setting.name.as_str()).collect();
-    assert_eq!(settings, ["no-delay", "core", "no-delay"], "what nobody knows is absent");
+    assert_eq!(settings, ["nagle", "client-core", "nagle"], "what nobody knows is absent");
     assert_eq!(outcome.detail::<MessageSummary>(MESSAGE_SUMMARY_SCHEMA).unwrap().unwrap(), summary);
 }

@@ -100,6 +100,6 @@ fn settings_are_those_that_are_known_and_the_summary_is_read_back() {
     let summary = summary(SWEEP, OverlapMethod::Polling);
     let outcome = summary.outcome().unwrap();
     let settings: Vec<&str> = outcome.settings.iter().map(|setting| setting.name.as_str()).collect();
-    assert_eq!(settings, ["core"]);
+    assert_eq!(settings, ["client-core"]);
     assert_eq!(outcome.detail::<OverlapSummary>(OVERLAP_SUMMARY_SCHEMA).unwrap().unwrap(), summary);
 }

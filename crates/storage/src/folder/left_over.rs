@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_schema::flow::Notice;
+use clearstream_schema::notice::Notice;
 use rustix::{
     fs::{Dir, FlockOperation, FsWord, Mode, OFlags, flock, fstat, open, openat},
     io::Errno,

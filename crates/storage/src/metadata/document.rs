@@ -2,7 +2,7 @@
 //! how.
 
 use clearstream_schema::{
-    flow::Notice,
+    notice::Notice,
     storage::{
         ClientCache,
         metadata::{

@@ -9,7 +9,7 @@ use std::{
 use clearstream_ranks::World;
 use clearstream_schema::{
     control::Failure,
-    flow::Notice,
+    notice::Notice,
     storage::metadata::{MetadataConfig, MetadataKind, MetadataPhase},
 };
 use serde::{Deserialize, Serialize};

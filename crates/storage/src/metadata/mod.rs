@@ -31,7 +31,7 @@ use clearstream_control::{Peer, PeerError};
 use clearstream_ranks::{THREADS_TRANSPORT, World, threads};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::Notice,
+    notice::Notice,
     storage::{
         host_names,
         metadata::{MetadataConfig, MetadataOperation, MetadataPhase, StorageMetadata},

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use clearstream_ranks::World;
 use clearstream_schema::{
     control::Failure,
-    flow::Notice,
+    notice::Notice,
     storage::{
         ClientCache,
         metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase},

@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_control::{Peer, PeerError};
 use clearstream_schema::{
-    flow::Notice,
+    notice::Notice,
     semantics::{
         SemanticsFound,
         SemanticsVerdict::{Inconclusive, Late, No, Yes},

@@ -2,7 +2,7 @@
 //! writes below a directory that the controller names, if only in a folder of its own.
 
 use clearstream_control::Call;
-use clearstream_schema::{flow::Notice, scope::Right, semantics::SemanticsFound};
+use clearstream_schema::{notice::Notice, scope::Right, semantics::SemanticsFound};
 use serde::{Deserialize, Serialize};
 
 /// Opens the folder of the checks below a directory of the agent's host.

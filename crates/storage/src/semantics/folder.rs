@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use clearstream_schema::flow::Notice;
+use clearstream_schema::notice::Notice;
 use clearstream_sys::file::link_unnamed;
 use rustix::{
     fs::{

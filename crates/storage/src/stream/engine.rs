@@ -9,7 +9,7 @@ use std::{
 use clearstream_ranks::{RankError, World};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::Notice,
+    notice::Notice,
     storage::{StreamConfig, StreamPhase, StreamPoint},
 };
 use quanta::Instant;

@@ -26,8 +26,8 @@ use clearstream_control::{Peer, PeerError};
 use clearstream_ranks::World;
 use clearstream_schema::{
     control::FailureKind,
-    flow::Notice,
     human,
+    notice::Notice,
     storage::{
         StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamReorder, StreamSummary,
         stream_statistics,

@@ -5,7 +5,7 @@ use std::{path::Path, sync::atomic::AtomicBool};
 use clearstream_ranks::{RankError, World, threads};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::Notice,
+    notice::Notice,
     storage::{StreamConfig, StreamPoint},
 };
 

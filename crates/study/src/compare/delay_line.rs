@@ -1,7 +1,7 @@
 //! Trials whose limit was a delay line of the lab: their values are those of the
 //! machine, and so is a comparison of them.
 
-use clearstream_schema::{flow::Notice, lab::DELAY_LINE_LIMIT_NOTICE};
+use clearstream_schema::{lab::DELAY_LINE_LIMIT_NOTICE, notice::Notice};
 
 use super::CellComparison;
 

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use clearstream_schema::JsonSchema;
 use clearstream_schema::{
-    flow::Notice,
+    notice::Notice,
     outcome::{Better, Metric, Unit},
 };
 use clearstream_stats::{

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
-use clearstream_schema::flow::Notice;
+use clearstream_schema::notice::Notice;
 use clearstream_stats::{LEAST_PAIRS, median};
 use jiff::Timestamp;
 use serde_json::Value;

@@ -16,10 +16,11 @@ use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{FlowConfig, FlowSummary, Interval, Notice, SideInterval},
+    flow::{FlowConfig, FlowSummary, Interval, SideInterval},
     host::{HOST_SCHEMA, HostReport, Interrupt, LlcGroup, Nic, NumaNode, Package, ProcessingUnit},
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
     live_traffic::LiveTrafficConfig,
+    notice::Notice,
     outcome::{Metric, Outcome, Unit},
     record::{RunHost, Treatments},
 };

@@ -63,6 +63,7 @@ pub const FI_ENOMSG: i32 = 42;
 pub const FI_ENODATA: i32 = 61;
 pub const FI_ENOPROTOOPT: i32 = 92;
 pub const FI_EOPNOTSUPP: i32 = 95;
+pub const FI_EADDRINUSE: i32 = 98;
 pub const FI_EADDRNOTAVAIL: i32 = 99;
 pub const FI_ECONNRESET: i32 = 104;
 pub const FI_ETIMEDOUT: i32 = 110;

@@ -117,6 +117,9 @@ impl Engine {
     /// Reads a message from its sender's memory.
     pub(super) fn start_read(&mut self, receive: Receive, label: Label, remote: Remote) {
         let room = matching::length(&receive.pieces).min(remote.length as usize);
+        if room == 0 {
+            return self.finish_remote(&receive, label, remote);
+        }
         let copy = (receive.pieces.len() > 1).then(|| vec![0; room].into_boxed_slice());
         let number = self.operations.insert(Operation::Read { receive, label, remote, copy });
         self.peers[label.peer].reads_waiting.push_back(number);
@@ -134,9 +137,14 @@ impl Engine {
             // SAFETY: the program keeps the buffer of a receive until it is reported.
             unsafe { scatter(&receive.pieces, copy) };
         }
+        self.finish_remote(&receive, label, remote);
+    }
+
+    /// What there was room for of an offered message is there.
+    fn finish_remote(&mut self, receive: &Receive, label: Label, remote: Remote) {
         self.acknowledge(label.peer, remote.number);
         let room = matching::length(&receive.pieces).min(remote.length as usize);
-        self.report_message(&receive, label, room, remote.length as usize);
+        self.report_message(receive, label, room, remote.length as usize);
     }
 
     /// The receiver has read an offered message.

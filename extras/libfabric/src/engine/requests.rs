@@ -172,9 +172,6 @@ impl Engine {
         if u32::try_from(length).is_err() || must_copy && length > INJECT_BYTES {
             return Err(FI_EINVAL);
         }
-        if message.flags & FI_DELIVERY_COMPLETE != 0 {
-            return Err(FI_EOPNOTSUPP);
-        }
         let peer = self.peer_of(message.destination)?;
         let copied = length <= INJECT_BYTES;
         let mut flags = 0;
@@ -202,7 +199,11 @@ impl Engine {
         if !self.is_awaited(peer, sent)? {
             return Ok(());
         }
-        if copied {
+        if message.flags & FI_DELIVERY_COMPLETE != 0 && !message.injected {
+            // Its receiver says that it has read it, whatever the length.
+            let offer = self.offer(peer, header, sent, &message.pieces, must_copy)?;
+            self.put(peer, offer);
+        } else if copied {
             let mut bytes = InlineData::with_capacity(wire::EAGER_BYTES + length);
             bytes.extend_from_slice(header.bytes());
             // SAFETY: the program's buffer.
@@ -212,7 +213,7 @@ impl Engine {
             let number = self.operations.insert(Operation::Eager { peer, sent, header: Box::new(header) });
             self.put(peer, Outgoing::Gathered { number, pieces: message.pieces });
         } else {
-            let offer = self.offer(peer, header, sent, &message.pieces)?;
+            let offer = self.offer(peer, header, sent, &message.pieces, false)?;
             self.put(peer, offer);
         }
         Ok(())
@@ -221,7 +222,7 @@ impl Engine {
     /// Offers a message that waited to be sent; `None` if it failed.
     pub(super) fn offer_queued(&mut self, peer: usize, number: u64, pieces: &Pieces) -> Option<Outgoing> {
         let Some(Operation::Eager { sent, header, .. }) = self.operations.take(number) else { return None };
-        self.offer(peer, *header, sent, pieces).inspect_err(|code| self.report_sent(sent, *code)).ok()
+        self.offer(peer, *header, sent, pieces, false).inspect_err(|code| self.report_sent(sent, *code)).ok()
     }
 
     /// Connects to a peer whose connection has ended; returns whether a send may wait for it, or is reported. An injected
@@ -247,12 +248,22 @@ impl Engine {
         }
     }
 
-    /// Offers a message to be read by its receiver.
-    fn offer(&mut self, peer: usize, header: Header, sent: Sent, pieces: &Pieces) -> Result<Outgoing, i32> {
-        let copy = (pieces.len() > 1).then(|| {
-            let mut bytes = Vec::with_capacity(matching::length(pieces));
+    /// Offers a message to be read by its receiver; from a copy, where the program's buffers are not one or may change.
+    fn offer(
+        &mut self,
+        peer: usize,
+        header: Header,
+        sent: Sent,
+        pieces: &Pieces,
+        must_copy: bool,
+    ) -> Result<Outgoing, i32> {
+        let length = matching::length(pieces);
+        let copy = (must_copy || pieces.len() != 1 || length == 0).then(|| {
+            // Nobody reads the byte of an empty message: memory without a length cannot be registered.
+            let mut bytes = Vec::with_capacity(length.max(1));
             // SAFETY: the program's buffers.
             unsafe { gather(pieces, |piece| bytes.extend_from_slice(piece)) };
+            bytes.resize(length.max(1), 0);
             bytes.into_boxed_slice()
         });
         let (base, length) = match &copy {

@@ -19,7 +19,7 @@ use std::{
 };
 
 use clearstream_iwarp::verbs::{
-    AcceptOptions, ConnectError, ConnectOptions, Incoming, Listener,
+    AcceptOptions, ConnectError, ConnectOptions, Incoming, Listener, VerbsError,
     raw::{QueuePair, QueuePairOptions},
 };
 use rustix::event::{Timespec, epoll};
@@ -90,14 +90,17 @@ impl Core {
     /// Listens, and starts the setup thread.
     ///
     /// # Errors
-    /// The address is in use, or not of this host.
+    /// `EADDRINUSE`, or `EADDRNOTAVAIL` where the address is not of this host.
     pub fn start(self: &Arc<Self>) -> Result<(), i32> {
         let mut engine = locked(&self.state);
         if engine.listener.is_some() {
             return Ok(());
         }
         let address = SocketAddr::V4(engine.address);
-        let listener = Listener::bind(&engine.rnic, address).map_err(|_| FI_EADDRNOTAVAIL)?;
+        let listener = Listener::bind(&engine.rnic, address).map_err(|error| match error {
+            VerbsError::System { source, .. } if source.kind() == io::ErrorKind::AddrInUse => FI_EADDRINUSE,
+            _ => FI_EADDRNOTAVAIL,
+        })?;
         engine.address.set_port(listener.local_address().port());
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|_| FI_ENOMEM)?;
         epoll::add(&watch, &listener, SETUP, epoll::EventFlags::IN).map_err(|_| FI_ENOMEM)?;

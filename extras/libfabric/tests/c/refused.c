@@ -54,11 +54,34 @@ static void waits(void) {
     }
 }
 
+/* A second endpoint at the address of the first. */
+static void address_in_use(void) {
+    struct fi_info *hints = fi_allocinfo(), *info;
+    struct sockaddr_in own;
+    size_t length = sizeof own;
+    char port[6];
+    struct fid_ep *second;
+    CHECK(fi_getname(&ep->fid, &own, &length));
+    snprintf(port, sizeof port, "%u", ntohs(own.sin_port));
+    hints->caps = capabilities;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->fabric_attr->prov_name = strdup("clearstream");
+    CHECK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", port, FI_SOURCE, hints, &info));
+    CHECK(fi_endpoint(domain, info, &second, NULL));
+    CHECK(fi_ep_bind(second, &av->fid, 0));
+    CHECK(fi_ep_bind(second, &cq->fid, FI_SEND | FI_RECV));
+    is("fi_enable", fi_enable(second), -FI_EADDRINUSE);
+    CHECK(fi_close(&second->fid));
+    fi_freeinfo(info);
+    fi_freeinfo(hints);
+}
+
 int main(void) {
     alarm(BOUND_S);
     open_endpoint(NULL);
     vectors();
     waits();
+    address_in_use();
     close_endpoint();
     return 0;
 }

@@ -41,6 +41,11 @@ fn a_receive_that_names_a_peer_takes_no_message_of_another() {
 }
 
 #[test]
+fn a_send_that_asks_for_delivery_is_complete_when_its_receive_is() {
+    succeeds("delivered");
+}
+
+#[test]
 fn attributes_that_are_not_served_are_refused_when_an_object_is_opened() {
     succeeds("refused");
 }

@@ -9,7 +9,7 @@
 #include <rdma/rdma_cma.h>
 
 /* What is tried now, for the line that fails. */
-static const char *now = "";
+static _Thread_local const char *now = "";
 
 /* Ends the program at once: other threads may be in the middle of something. */
 #define CHECK(what)                                                                            \

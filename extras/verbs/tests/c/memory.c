@@ -3,6 +3,7 @@
  * was registered; `checked`: it fails and ends its connection, or it succeeds. Neither ends the program, nor changes what
  * is at the address meanwhile (`held`). Each line that fails names itself. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -170,6 +171,18 @@ static void register_what_cannot_be(void) {
     CHECK(!ibv_reg_mr(meeting.pd, NULL, 4096, ALL_RIGHTS) && errno == EFAULT);
     CHECK(!ibv_reg_mr(meeting.pd, own, 0, ALL_RIGHTS) && errno == EINVAL);
     CHECK(!ibv_reg_mr(meeting.pd, (void *)-4096, 8192, ALL_RIGHTS));
+    /* Calls of libibverbs that are newer than the installed headers. */
+    struct { size_t length; int access; uint64_t comp_mask, iova; void *addr; } attributes = {LENGTH, ALL_RIGHTS, 2, 0, own};
+    struct ibv_mr *(*by_attributes)(struct ibv_pd *, void *) = dlsym(RTLD_DEFAULT, "ibv_reg_mr_ex");
+    struct ibv_mr *(*of_buffer)(struct ibv_pd *, void *, void *, size_t, int) = dlsym(RTLD_DEFAULT, "ibv_reg_buf_mr");
+    CHECK(by_attributes && of_buffer);
+    CHECK((mr = by_attributes(meeting.pd, &attributes)) && mr->addr == own && ibv_dereg_mr(mr) == 0);
+    attributes.comp_mask = 1;
+    CHECK(!by_attributes(meeting.pd, &attributes) && errno == EINVAL);
+    attributes.comp_mask = 2 | 4;
+    CHECK(!by_attributes(meeting.pd, &attributes) && errno == EOPNOTSUPP);
+    CHECK((mr = of_buffer(meeting.pd, NULL, own, LENGTH, ALL_RIGHTS)) && mr->length == LENGTH && ibv_dereg_mr(mr) == 0);
+    CHECK(!of_buffer(meeting.pd, NULL, NULL, LENGTH, ALL_RIGHTS) && errno == EFAULT);
     /* A mapping of a file. */
     char path[] = "/var/tmp/memory-XXXXXX";
     int file = mkstemp(path);

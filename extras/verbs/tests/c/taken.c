@@ -198,7 +198,9 @@ static int read_by(struct pair *pair, struct end *end, uintptr_t remote, uint32_
     struct ibv_send_wr wr = {.sg_list = &own, .num_sge = 1, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
     wr.wr.rdma.remote_addr = remote;
     wr.wr.rdma.rkey = key;
-    return is_posted(end, &wr) && take(end).status == IBV_WC_SUCCESS;
+    enum ibv_wc_status status = is_posted(end, &wr) ? take(end).status : IBV_WC_WR_FLUSH_ERR;
+    now = ibv_wc_status_str(status);
+    return status == IBV_WC_SUCCESS;
 }
 
 /* A Read comes after what was written before it (RFC 5040, section 5.5): with it, the bytes of Writes are there. */
@@ -275,7 +277,8 @@ static void carry(enum kind kind, struct transfer *transfer, int number) {
         *(uint64_t *)(void *)remote += (uint64_t)number + 3;
 }
 
-/* Up to sixteen requests at a time, no two of which share a byte. Returns whether all succeeded. */
+/* Up to sixteen requests at a time, no two of which share a byte. Returns whether all succeeded; else the connection is
+ * ended. */
 static int batch(struct pair *pair) {
     struct transfer transfers[SLOTS];
     int local[SLOTS], remote[SLOTS], count = 1 + (int)below(&pair->seed, SLOTS);
@@ -323,7 +326,8 @@ static int batch(struct pair *pair) {
     }
     if (whole)
         return 1;
-    /* What of them is there is not known: their slots are left out. */
+    /* What of them is there is not known, once nothing more comes: their slots are left out. */
+    disconnect_ends(&pair->at);
     for (int number = 0; number < count; number++) {
         struct transfer *transfer = &transfers[number];
         struct region *changed[] = {transfer->local, transfer->remote};
@@ -370,13 +374,18 @@ static void *carry_batches(void *of) {
         }
         CHECK(!held && is_missing_any(pair));
         failed++;
-        disconnect_ends(&pair->at);
         replace(pair, 1);
         connect_ends(&pair->at);
     }
     disconnect_ends(&pair->at);
-    for (int number = 0; number < 2 * REGIONS; number++)
-        close_region(region_of(pair, number));
+    for (int number = 0; number < 2 * REGIONS; number++) {
+        struct region *region = region_of(pair, number);
+        pthread_mutex_lock(&region->lock);
+        close_region(region);
+        /* Nothing is left to take. */
+        region->way = WAYS;
+        pthread_mutex_unlock(&region->lock);
+    }
     CHECK(ibv_dereg_mr(pair->scratch_memory) == 0);
     return NULL;
 }

@@ -10,7 +10,8 @@ use clearstream_diagnose::passive::{
 use clearstream_schema::{
     TimeSpan,
     connections::{ConnectionVerdict, Connections},
-    flow::{FlowConfig, Notice},
+    flow::FlowConfig,
+    notice::Notice,
 };
 
 use crate::{

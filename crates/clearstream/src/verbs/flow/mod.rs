@@ -12,10 +12,7 @@ use std::sync::{
 
 use clearstream_flow::FlowEvent;
 use clearstream_lab::limit;
-use clearstream_schema::{
-    flow::{FlowConfig, Notice},
-    probe::LatencyUnderLoad,
-};
+use clearstream_schema::{flow::FlowConfig, notice::Notice, probe::LatencyUnderLoad};
 use clearstream_workload::HostSet;
 
 use super::compat::CompatArgs;

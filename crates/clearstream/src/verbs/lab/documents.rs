@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use clearstream_lab::{RunningLab, limit};
 use clearstream_schema::JsonSchema;
 use clearstream_schema::{
-    flow::Notice,
     lab::{DelayLineStats, LabFault, LabFile},
+    notice::Notice,
 };
 use serde::Serialize;
 

@@ -152,7 +152,7 @@ impl Record {
             self.writer.trial(document)?;
         }
         for host in board.totals().iter().filter(|host| host.gap_count > 0) {
-            self.writer.notice(clearstream_schema::flow::Notice {
+            self.writer.notice(clearstream_schema::notice::Notice {
                 id: "samples-missing".to_owned(),
                 message: format!("{}: {} intervals have no sample", host.host, host.gap_count),
             })?;

@@ -22,7 +22,7 @@ use std::{
 
 use clap::ValueEnum;
 use clearstream_mpirun::libraries;
-use clearstream_schema::flow::Notice;
+use clearstream_schema::notice::Notice;
 use clearstream_sys::document;
 
 use super::spreload::{Outlook, outlook};

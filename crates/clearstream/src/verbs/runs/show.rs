@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clearstream_record::Reader;
 use clearstream_report::Report;
 use clearstream_schema::JsonSchema;
-use clearstream_schema::{flow::Notice, human::few, record::TrialOutcome};
+use clearstream_schema::{human::few, notice::Notice, record::TrialOutcome};
 use serde::Serialize;
 
 use super::list::date;

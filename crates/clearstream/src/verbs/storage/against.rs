@@ -8,7 +8,7 @@ use std::{
 };
 
 use clearstream_schema::{
-    flow::Notice,
+    notice::Notice,
     outcome::Outcome,
     storage::comparison::{StorageComparedMetric, StorageComparison, StorageRatio},
 };

@@ -11,9 +11,8 @@ use std::{
 
 use clearstream_ranks::World;
 use clearstream_schema::{
-    DataKind, TimeSpan,
-    flow::Notice,
-    human,
+    DataKind, TimeSpan, human,
+    notice::Notice,
     storage::{StreamConfig, StreamPhase, StreamPoint, StreamReorder, StreamSummary},
 };
 use clearstream_storage::{

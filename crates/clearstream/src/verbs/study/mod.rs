@@ -16,7 +16,7 @@ use clearstream_dashboard::{Content, Dashboard};
 use clearstream_record::Reader;
 use clearstream_schema::{
     TimeSpan,
-    flow::Notice,
+    notice::Notice,
     record::{Treatments, TrialDocument, TrialOutcome},
     study::StudyFile,
 };

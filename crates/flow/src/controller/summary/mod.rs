@@ -3,8 +3,9 @@
 mod side;
 
 use clearstream_schema::flow::{
-    Direction, DirectionSummary, FlowConfig, FlowSettings, FlowSummary, Interval, Notice, ZerocopyCount,
+    Direction, DirectionSummary, FlowConfig, FlowSettings, FlowSummary, Interval, ZerocopyCount,
 };
+use clearstream_schema::notice::Notice;
 
 use super::{
     Side,

@@ -3,11 +3,12 @@
 
 use clearstream_schema::{
     diagnosis::End,
-    flow::{FlowConfig, Notice},
+    flow::FlowConfig,
     improvement::{
         Candidate, Change, DecisionRule, IMPROVEMENT_SCHEMA, Improvement, KeptJournal, LoopEnd, Runs,
         TriedStep, Verdict,
     },
+    notice::Notice,
     plan::{Effect, LinkAttribute, Setting, Step},
 };
 use serde_json::json;

@@ -6,11 +6,10 @@ use clearstream_record::{Reader, Writer};
 use clearstream_schema::{
     ByteCount, CoreList,
     control::{Failure, FailureKind},
-    flow::{
-        FlowConfig, FlowSettings, FlowSummary, InterruptCore, Interval, Notice, SideInterval, SocketSettings,
-    },
+    flow::{FlowConfig, FlowSettings, FlowSummary, InterruptCore, Interval, SideInterval, SocketSettings},
     host::HostReport,
     lab::LabFile,
+    notice::Notice,
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
     study::StudyFile,
 };

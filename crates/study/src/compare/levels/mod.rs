@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
-use clearstream_schema::flow::Notice;
+use clearstream_schema::notice::Notice;
 use clearstream_stats::{Block, Effect, LEAST_PAIRS};
 use serde_json::Value;
 
