@@ -10,23 +10,18 @@ const PAIRS_LEAST: usize = 12;
 
 /// Middle of the values; `None` of none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
+    clearstream_stats::median(&finite(values))
 }
 
-/// The value that this fraction of the values does not exceed (nearest rank);
-/// `None` of none.
-pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+/// The value that so many per cent do not exceed; `None` of none.
+pub(crate) fn percentile(values: impl IntoIterator<Item = f64>, percent: usize) -> Option<f64> {
+    let mut values = finite(values);
     values.sort_unstable_by(f64::total_cmp);
-    let rank = (share.clamp(0.0, 1.0) * values.len() as f64).ceil() as usize;
-    values.get(rank.saturating_sub(1)).copied()
+    clearstream_stats::nearest_rank(&values, percent)
+}
+
+fn finite(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    values.into_iter().filter(|value| value.is_finite()).collect()
 }
 
 /// Rank correlation of pairs, -1 to 1 (Spearman 1904, equal values by their
@@ -164,8 +159,8 @@ mod tests {
         assert_eq!(median([2.0, 1.0, f64::NAN]), Some(1.5));
         assert_eq!(median([]), None);
         // Nearest rank: the 9th of 10 values.
-        assert_eq!(quantile((1..=10).rev().map(f64::from), 0.9), Some(9.0));
-        assert_eq!((quantile([7.0], 0.1), quantile([], 0.9)), (Some(7.0), None));
+        assert_eq!(percentile((1..=10).rev().map(f64::from), 90), Some(9.0));
+        assert_eq!((percentile([7.0], 10), percentile([], 90)), (Some(7.0), None));
     }
 
     #[test]

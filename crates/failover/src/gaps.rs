@@ -53,10 +53,10 @@ pub(crate) fn series<'a>(flows: impl Iterator<Item = &'a [u64]>, step_ns: u64, e
     counts
 }
 
-/// Returns the median, the lower of two.
+/// Returns the median: one of the values.
 pub(crate) fn median(values: &mut [u64]) -> Option<u64> {
     values.sort_unstable();
-    values.get(values.len().checked_sub(1)? / 2).copied()
+    clearstream_stats::nearest_rank(values, 50)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Distribution of round trips. Exact: the samples are few enough to be sorted.
 
 use clearstream_schema::probe::{ClockSource, DelayRange, DelayStats};
+use clearstream_stats::nearest_rank;
 
 /// Timestamps of one probe at the end of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,12 +86,13 @@ fn range(times: &[u64]) -> Option<DelayRange> {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     let (&min_ns, &max_ns) = (sorted.first()?, sorted.last()?);
+    let percentile = |percent| nearest_rank(&sorted, percent).unwrap_or_default();
     Some(DelayRange {
         min_ns,
         mean_ns: mean(&sorted),
-        p50_ns: percentile(&sorted, 50),
-        p90_ns: percentile(&sorted, 90),
-        p99_ns: percentile(&sorted, 99),
+        p50_ns: percentile(50),
+        p90_ns: percentile(90),
+        p99_ns: percentile(99),
         max_ns,
     })
 }
@@ -98,13 +100,6 @@ fn range(times: &[u64]) -> Option<DelayRange> {
 fn mean(values: &[u64]) -> u64 {
     let sum: u128 = values.iter().map(|&value| u128::from(value)).sum();
     u64::try_from(sum / values.len().max(1) as u128).unwrap_or(u64::MAX)
-}
-
-/// Nearest rank: the smallest sample that at least `percent` of all samples do not exceed. It is always an
-/// actual sample.
-fn percentile(sorted: &[u64], percent: usize) -> u64 {
-    let rank = (percent * sorted.len()).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied().unwrap_or_default()
 }
 
 /// Mean absolute difference of successive delays: D(i-1,i) of RFC 3550

@@ -25,6 +25,6 @@ pub use effect::{Block, Effect, Moderator, PRACTICAL_RATIO};
 pub use interval::{IntervalEstimate, median_interval};
 pub use paired::{LEAST_PAIRS, PairedRatio, least_probability, paired_ratio};
 pub use permutation::{false_discovery_adjusted, permutation_test};
-pub use quantile::median;
+pub use quantile::{median, nearest_rank};
 pub use random::Random;
 pub use steady::steady;

@@ -28,9 +28,28 @@ pub(crate) fn of_sorted(sorted: &[f64], probability: f64) -> Option<f64> {
     Some(if between == 0.0 || low == high { low } else { low + between * (high - low) })
 }
 
+/// The smallest value that at least so many per cent of all do not exceed (nearest rank, definition 1 of Hyndman and
+/// Fan): always one of the values, the lower of two in the middle. `None` without values.
+pub fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
+    let rank = (percent.min(100) * sorted.len()).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// R: `quantile(c(15, 20, 35, 40, 50), c(0, .05, .3, .4, .5, 1), type = 1)`.
+    #[test]
+    fn the_nearest_rank_is_that_of_r() {
+        let sorted = [15, 20, 35, 40, 50];
+        let found = [0, 5, 30, 40, 50, 100].map(|percent| nearest_rank(&sorted, percent).unwrap());
+        assert_eq!(found, [15, 15, 20, 20, 35, 50]);
+        assert_eq!(nearest_rank(&[1, 2], 50), Some(1));
+        assert_eq!(nearest_rank::<u64>(&[], 50), None);
+        // 99 of a hundred are not the last one.
+        assert_eq!(nearest_rank(&(1..=100).collect::<Vec<u32>>(), 99), Some(99));
+    }
 
     /// Reference: NumPy 2 `quantile`, method "linear", of its documentation's kind of data.
     #[test]

@@ -79,7 +79,7 @@ fn a_probe_uses_the_requested_port_or_names_the_conflict() {
     let port = found.unwrap();
     let probe = with(&port).json();
     assert_valid("probe", &probe);
-    assert_eq!(probe["requested"]["port"].to_string(), port);
+    assert_eq!(probe["requested"]["destination-port"].to_string(), port);
     for direction in probe["directions"].as_array().unwrap() {
         assert_eq!(direction["udp"]["answered_count"], 3, "{direction}");
         assert_eq!(direction["tcp"]["answered_count"], 3, "{direction}");

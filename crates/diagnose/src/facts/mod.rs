@@ -14,7 +14,7 @@ use crate::{
     Evidence, FlowObservation,
     each::{self, EachFlow},
     load::{self, Load},
-    series::{SenderSample, median, quantile, rank_correlation},
+    series::{SenderSample, median, percentile, rank_correlation},
 };
 
 pub(crate) use part::Part;
@@ -255,8 +255,8 @@ impl<'a> Facts<'a> {
             not_sent: middle(|sample| sample.not_sent),
             in_flight: middle(|sample| sample.in_flight),
             rtt_ns: middle(|sample| sample.rtt_ns),
-            rtt_low_ns: quantile(samples.iter().map(|sample| sample.rtt_ns), 0.1).unwrap_or(0.0),
-            rtt_high_ns: quantile(samples.iter().map(|sample| sample.rtt_ns), 0.9).unwrap_or(0.0),
+            rtt_low_ns: percentile(samples.iter().map(|sample| sample.rtt_ns), 10).unwrap_or(0.0),
+            rtt_high_ns: percentile(samples.iter().map(|sample| sample.rtt_ns), 90).unwrap_or(0.0),
             peer_window: median(samples.iter().filter_map(|sample| sample.peer_window)),
             peer_window_max: samples.iter().filter_map(|sample| sample.peer_window).reduce(f64::max),
             receive_fill: median(fills),

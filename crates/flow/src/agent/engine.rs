@@ -1,9 +1,9 @@
-//! One end of a test whose sockets another protocol connects: the same data threads, sampler and read-back of
-//! settings.
+//! The data threads of one end of a test, with their sampler and the settings of their sockets as read back: of a flow
+//! test ([`super::test`]), and of other protocols, which connect their sockets themselves.
 //!
-//! The caller connects the sockets itself and passes each to [`Engine::stream`] or [`Engine::datagrams`] with
-//! the role of this end; then [`Engine::ready`], [`Engine::start`], an [`Engine::interval`] after each
-//! interval, and [`Engine::expire`] at the end of the test time.
+//! The caller passes each connected socket to [`Engine::stream`] or [`Engine::datagrams`] with the role of this end; then
+//! [`Engine::ready`], [`Engine::start`], an [`Engine::interval`] after each interval, and [`Engine::expire`] at the end of
+//! the test time.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ use std::{
 
 use clearstream_host::HostRoot;
 use clearstream_schema::{
-    control::Failure,
+    control::{Failure, FailureKind},
     flow::{FlowConfig, FlowSettings, Protocol, SendMethod, SideInterval},
     notice::Notice,
 };
@@ -34,13 +34,14 @@ use super::{
 };
 use crate::{
     check,
-    data::{AfterRead, Datagrams, Gate, Operation, Task, Worker, WorkerReady},
+    data::{AfterRead, Burst, Datagrams, Gate, Operation, Task, Worker, WorkerReady},
+    failure,
 };
 
 pub use crate::{data::Progress, schedule::Schedule};
 
-/// Maximum time for threads to end after a stop.
-const STOP_TIMEOUT: Duration = Duration::from_millis(2500);
+/// Maximum time for threads to end after the test time, and once more after their sockets are closed.
+pub(super) const END_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// Role of this end on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,21 +128,29 @@ pub struct Engine {
     config: FlowConfig,
     gate: Arc<Gate>,
     flows: Vec<Flow>,
-    roles: Vec<Role>,
+    /// Of each flow.
+    parts: Vec<Part>,
     worker_reports: (Sender<WorkerReady>, Receiver<WorkerReady>),
     sampler: Option<Sampler>,
+    has_ended: bool,
 }
 
 impl Engine {
     /// An engine without sockets.
     pub fn new(config: &FlowConfig) -> Self {
+        Self::of(config, Arc::new(Gate::default()))
+    }
+
+    /// An engine whose start and end others see at `gate`.
+    pub(super) fn of(config: &FlowConfig, gate: Arc<Gate>) -> Self {
         Self {
             config: config.clone(),
-            gate: Arc::new(Gate::default()),
+            gate,
             flows: Vec::new(),
-            roles: Vec::new(),
+            parts: Vec::new(),
             worker_reports: mpsc::channel(),
             sampler: None,
+            has_ended: false,
         }
     }
 
@@ -150,34 +159,56 @@ impl Engine {
     /// # Errors
     /// Setting a socket option or starting a thread failed.
     pub fn stream(&mut self, socket: Socket, role: Role) -> Result<(), Failure> {
-        let number = self.next();
         let operation = match role {
             Role::Send => Operation::Send(self.config.method),
             Role::Receive => Operation::Receive(self.config.receive),
         };
-        if role == Role::Receive
-            && let Some(bytes) = settings::low_water(&self.config, &socket)
-        {
-            options::set_receive_low_water(&socket, u32::try_from(bytes).unwrap_or(u32::MAX))
-                .map_err(|error| Failure::of_system("set SO_RCVLOWAT", &error))?;
+        self.add(Arc::new(socket), role.part(), &[operation])
+    }
+
+    /// Adds the next flow, with a thread for each operation.
+    ///
+    /// # Errors
+    /// As [`Self::stream`].
+    pub(super) fn add(
+        &mut self,
+        socket: Arc<Socket>,
+        part: Part,
+        operations: &[Operation],
+    ) -> Result<(), Failure> {
+        let (number, mut workers) = (self.next(), Vec::new());
+        for operation in operations {
+            if matches!(operation, Operation::Receive(_))
+                && let Some(bytes) = settings::low_water(&self.config, &socket)
+            {
+                options::set_receive_low_water(&socket, u32::try_from(bytes).unwrap_or(u32::MAX))
+                    .map_err(|error| Failure::of_system("set SO_RCVLOWAT", &error))?;
+            }
+            let reports = self.worker_reports.0.clone();
+            let task = self.task(number, *operation);
+            workers.push(started(Worker::start(task, Arc::clone(&socket), Arc::clone(&self.gate), reports))?);
         }
-        let task = Task {
-            flow: number,
+        self.push(socket, part, workers);
+        Ok(())
+    }
+
+    fn task(&self, flow: u32, operation: Operation) -> Task {
+        let config = &self.config;
+        let sends = matches!(operation, Operation::Send(_) | Operation::SendDatagrams(_));
+        let bursts = flow >= config.flows.saturating_sub(config.burst_flows);
+        Task {
+            flow,
             operation,
-            transfer: usize::try_from(self.config.transfer().0).unwrap_or(usize::MAX),
-            limit: self.config.bytes.map(|bytes| bytes.0),
-            core: self.core(number, role),
-            node: self.config.memory_node,
-            burst: None,
+            transfer: usize::try_from(config.transfer().0).unwrap_or(usize::MAX),
+            limit: config.bytes.map(|bytes| bytes.0),
+            core: self.core(flow, if sends { Role::Send } else { Role::Receive }),
+            node: config.memory_node,
             after_read: AfterRead {
-                work: self.config.receiver_work.map(|time| time.to_std()),
-                pause: self.config.receiver_pause.map(|time| time.to_std()),
+                work: config.receiver_work.map(|time| time.to_std()),
+                pause: config.receiver_pause.map(|time| time.to_std()),
             },
-        };
-        let socket = Arc::new(socket);
-        let worker =
-            Worker::start(task, Arc::clone(&socket), Arc::clone(&self.gate), self.worker_reports.0.clone());
-        self.push(socket, role, worker)
+            burst: bursts.then_some(Burst { on: config.burst_on.to_std(), off: config.burst_off.to_std() }),
+        }
     }
 
     /// Adds the next flow: datagrams, processed by `body` on its own thread after the start.
@@ -206,7 +237,9 @@ impl Engine {
             self.worker_reports.0.clone(),
             move |progress| body(&own, progress),
         );
-        self.push(socket, role, worker)
+        let workers = vec![started(worker)?];
+        self.push(socket, role.part(), workers);
+        Ok(())
     }
 
     fn next(&self) -> u32 {
@@ -221,12 +254,14 @@ impl Engine {
         cores::of_flow(list.as_ref(), flow)
     }
 
-    fn push(&mut self, socket: Arc<Socket>, role: Role, worker: io::Result<Worker>) -> Result<(), Failure> {
+    fn push(&mut self, socket: Arc<Socket>, part: Part, workers: Vec<Worker>) {
         let number = self.next();
-        let worker = worker.map_err(|error| Failure::of_system("start a data thread", &error))?;
-        self.flows.push(Flow { number, socket, workers: vec![worker] });
-        self.roles.push(role);
-        Ok(())
+        self.flows.push(Flow { number, socket, workers });
+        self.parts.push(part);
+    }
+
+    fn thread_count(&self) -> usize {
+        self.flows.iter().map(|flow| flow.workers.len()).sum()
     }
 
     /// Waits until every thread is ready; returns the effective settings of each socket, with a notice for
@@ -235,18 +270,15 @@ impl Engine {
     /// # Errors
     /// Memory for transfers cannot be allocated.
     pub fn ready(&mut self) -> Result<(FlowSettings, Vec<Notice>), Failure> {
-        let threads = self.flows.len();
+        let threads = self.thread_count();
         let worker_reports: Vec<WorkerReady> = self.worker_reports.1.iter().take(threads).collect();
         if let Some(error) = worker_reports.iter().find_map(|worker| worker.buffer.as_ref().err()) {
-            return Err(Failure::of_system(
-                &format!("get memory for a transfer of {}", self.config.transfer()),
-                error,
-            ));
+            return Err(self.without_memory(error));
         }
         let root = HostRoot::live();
         let mut notices = settings::failed_pins(&worker_reports);
         let mut by_flow: Vec<Vec<WorkerReady>> = Vec::new();
-        by_flow.resize_with(threads, Vec::new);
+        by_flow.resize_with(self.flows.len(), Vec::new);
         for worker in worker_reports {
             if let Some(place) = by_flow.get_mut(worker.flow as usize) {
                 place.push(worker);
@@ -257,9 +289,9 @@ impl Engine {
                 .flows
                 .iter()
                 .zip(&by_flow)
-                .zip(&self.roles)
-                .map(|((flow, workers), role)| {
-                    settings::of_socket(&self.config, role.part(), &flow.socket, workers)
+                .zip(&self.parts)
+                .map(|((flow, workers), part)| {
+                    settings::of_socket(&self.config, *part, &flow.socket, workers)
                 })
                 .collect(),
             boot_id: root.read("proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned()),
@@ -277,12 +309,32 @@ impl Engine {
         Ok((settings, notices))
     }
 
+    fn without_memory(&self, error: &io::Error) -> Failure {
+        let Some(node) = self.config.memory_node else {
+            return Failure::of_system(
+                &format!("get memory for a transfer of {}", self.config.transfer()),
+                error,
+            );
+        };
+        failure(
+            FailureKind::Invalid,
+            format!(
+                "memory-node: no memory from node {node} on this host ({error}): `numactl --hardware` lists the nodes"
+            ),
+        )
+    }
+
     /// Releases the start barrier.
     pub fn start(&mut self) {
+        self.started();
+        self.gate.start();
+    }
+
+    /// The start barrier is released.
+    pub(super) fn started(&mut self) {
         if let Some(sampler) = &mut self.sampler {
             sampler.started();
         }
-        self.gate.start();
     }
 
     /// Waits for the first data and starts this end's clock there; `None` when none arrives before `until`,
@@ -297,22 +349,28 @@ impl Engine {
 
     /// Waits until an instant; true when the test is over before it: a thread failed, or all have ended.
     pub fn wait_until(&self, until: Instant) -> bool {
-        let receives = self.roles.contains(&Role::Receive);
+        let receives = self.parts.iter().any(|part| part.receives);
         WindowClamp::of(&self.config, receives).wait_until(&self.gate, until, &self.flows)
     }
 
     /// Bytes transferred so far by the threads of a role.
     pub fn moved_bytes(&self, role: Role) -> u64 {
-        self.of(role).flat_map(|flow| &flow.workers).map(|worker| worker.counters.read().bytes).sum()
+        self.with(role).flat_map(|flow| &flow.workers).map(|worker| worker.counters.read().bytes).sum()
     }
 
-    fn of(&self, role: Role) -> impl Iterator<Item = &Flow> {
-        self.flows.iter().zip(&self.roles).filter(move |(_, own)| **own == role).map(|(flow, _)| flow)
+    fn with(&self, role: Role) -> impl Iterator<Item = &Flow> {
+        let has = move |part: &Part| if role == Role::Send { part.sends } else { part.receives };
+        self.flows.iter().zip(&self.parts).filter(move |(_, part)| has(part)).map(|(flow, _)| flow)
     }
 
     /// The sockets of a role, in flow order.
     pub fn sockets(&self, role: Role) -> impl Iterator<Item = &Socket> {
-        self.of(role).map(|flow| &*flow.socket)
+        self.with(role).map(|flow| &*flow.socket)
+    }
+
+    /// All sockets, in flow order.
+    pub(super) fn all_sockets(&self) -> impl Iterator<Item = &Socket> {
+        self.flows.iter().map(|flow| &*flow.socket)
     }
 
     /// Returns the counts since the last call; `None` before [`Self::ready`].
@@ -328,7 +386,7 @@ impl Engine {
     /// Whether every thread of a role has ended.
     pub fn has_ended(&self, role: Role) -> bool {
         self.gate.outcomes(|ended| {
-            self.of(role).all(|flow| ended.iter().any(|(number, _)| *number == flow.number))
+            self.with(role).all(|flow| ended.iter().any(|(number, _)| *number == flow.number))
         })
     }
 
@@ -351,21 +409,43 @@ impl Engine {
         self.gate.outcomes(first_failure)
     }
 
+    /// Ends all threads at the end of the test time: senders after their current transfer, receivers when they have read
+    /// what is there; those that do not, and all of a test that was stopped, by closing their sockets.
+    pub(super) fn end(&mut self) {
+        self.gate.expire();
+        if self.gate.is_stopped() || !self.gate.wait_ended(Instant::now() + END_TIMEOUT) {
+            return self.stop();
+        }
+        self.join();
+    }
+
     /// Stops all threads.
     pub fn stop(&mut self) {
         self.gate.stop();
         self.shut_down(Role::Send, Shutdown::Both);
         self.shut_down(Role::Receive, Shutdown::Both);
-        if self.gate.wait_ended(Instant::now() + STOP_TIMEOUT) {
-            self.flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
+        if self.gate.wait_ended(Instant::now() + END_TIMEOUT) {
+            self.join();
         }
     }
+
+    fn join(&mut self) {
+        self.flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
+        self.has_ended = true;
+    }
+}
+
+fn started(worker: io::Result<Worker>) -> Result<Worker, Failure> {
+    worker.map_err(|error| Failure::of_system("start a data thread", &error))
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
         // Before `ready` the gate does not know the number of threads.
-        self.gate.set_ready(self.flows.len());
+        self.gate.set_ready(self.thread_count());
         self.stop();
     }
 }

@@ -1,17 +1,15 @@
 //! One test on one side, on its own thread: data threads, samples, end.
 
 use std::{
-    net::Shutdown,
-    sync::{Arc, mpsc},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
 use clearstream_control::EventSender;
-use clearstream_host::HostRoot;
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{FlowConfig, FlowInterval, FlowSettings, Protocol, SendMethod},
+    flow::{FlowConfig, FlowInterval, Protocol},
     notice::Notice,
 };
 use clearstream_sys::{
@@ -21,16 +19,14 @@ use clearstream_sys::{
 use socket2::{SockRef, Socket};
 
 use super::{
-    cores,
+    engine::{END_TIMEOUT, Engine},
     open::{self, Part},
-    sample::{Flow, Sampler},
-    settings::{self, notice},
-    window::WindowClamp,
+    settings::notice,
 };
 use crate::{
     calls::{Finished, IntervalPassed, Ready},
     check::DATAGRAM_MAX,
-    data::{AfterRead, Burst, Datagrams, Gate, Operation, Outcome, SEGMENTS_MAX, Task, Worker, WorkerReady},
+    data::{Datagrams, Gate, Operation, Outcome, SEGMENTS_MAX},
     failure,
     preamble::Secret,
     schedule::Schedule,
@@ -38,9 +34,6 @@ use crate::{
 
 /// Maximum wait of a receiver for the first data after the start.
 const FIRST_DATA_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for threads to end after the test time, before their sockets are closed, and once more after
-/// that.
-const END_TIMEOUT: Duration = Duration::from_millis(2500);
 /// Tolerated early end of a stream: the two sides' clocks start one path delay apart.
 const EARLY_END: Duration = Duration::from_millis(250);
 /// Idle time after which a UDP sender is considered gone.
@@ -82,65 +75,30 @@ impl Test {
             open::choose_congestion_control(socket, &self.config, self.part)?;
         }
         let mut notices = Vec::new();
-        let (sender, ready) = mpsc::channel();
-        let mut flows = Vec::new();
-        let mut threads = 0;
-        for (number, socket) in (0u32..).zip(sockets) {
-            let mut workers = Vec::new();
-            for operation in self.operations(&socket, &mut notices)? {
-                let worker = Worker::start(
-                    self.task(number, operation),
-                    Arc::clone(&socket),
-                    Arc::clone(&self.gate),
-                    sender.clone(),
-                );
-                match worker {
-                    Ok(worker) => workers.push(worker),
-                    Err(error) => {
-                        self.gate.stop();
-                        return Err(Failure::of_system("start a data thread", &error));
-                    }
-                }
-                threads += 1;
-            }
-            flows.push(Flow { number, socket, workers });
+        let mut engine = Engine::of(&self.config, Arc::clone(&self.gate));
+        for socket in sockets {
+            let operations = self.operations(&socket, &mut notices);
+            engine.add(socket, self.part, &operations)?;
         }
-        drop(sender);
-        let worker_reports: Vec<WorkerReady> = ready.iter().take(threads).collect();
-        if let Some(failed) = self.buffer_failure(&worker_reports) {
-            self.gate.stop();
-            flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
-            return Err(failed);
-        }
-        let ready = self.ready(&flows, worker_reports, notices);
-        let stream = self.config.protocol != Protocol::Udp;
-        let zerocopy = stream && self.config.method == SendMethod::Zerocopy;
-        let sampler = Sampler::prepare(&flows, &HostRoot::live(), stream, zerocopy);
-        self.gate.set_ready(threads);
-        events.send(&ready);
-        let failed = self.gate.wait_start().then(|| self.sample(&mut flows, sampler, events)).flatten();
-        self.finish(flows);
+        let (settings, fallen_short) = engine.ready()?;
+        notices.extend(fallen_short);
+        events.send(&Ready { test: self.number, settings, notices });
+        let failed = self.gate.wait_start().then(|| self.sample(&mut engine, events)).flatten();
+        self.finish(engine);
         Ok((Vec::new(), failed))
     }
 
     /// Operations of the threads of one socket; receivers come first, so that they are ready when data
     /// arrives.
-    fn operations(&self, socket: &Socket, notices: &mut Vec<Notice>) -> Result<Vec<Operation>, Failure> {
+    fn operations(&self, socket: &Socket, notices: &mut Vec<Notice>) -> Vec<Operation> {
         let Part { sends, receives } = self.part;
-        let mut operations = Vec::new();
-        if self.config.protocol == Protocol::Udp {
+        let (send, receive) = if self.config.protocol == Protocol::Udp {
             let datagrams = self.datagrams(socket, notices);
-            operations.extend(receives.then_some(Operation::ReceiveDatagrams(datagrams)));
-            operations.extend(sends.then_some(Operation::SendDatagrams(datagrams)));
-            return Ok(operations);
-        }
-        if receives && let Some(bytes) = settings::low_water(&self.config, socket) {
-            options::set_receive_low_water(socket, u32::try_from(bytes).unwrap_or(u32::MAX))
-                .map_err(|error| Failure::of_system("set SO_RCVLOWAT", &error))?;
-        }
-        operations.extend(receives.then_some(Operation::Receive(self.config.receive)));
-        operations.extend(sends.then_some(Operation::Send(self.config.method)));
-        Ok(operations)
+            (Operation::SendDatagrams(datagrams), Operation::ReceiveDatagrams(datagrams))
+        } else {
+            (Operation::Send(self.config.method), Operation::Receive(self.config.receive))
+        };
+        receives.then_some(receive).into_iter().chain(sends.then_some(send)).collect()
     }
 
     /// Datagram and batch sizes, as far as the kernel supports offload.
@@ -185,79 +143,16 @@ impl Test {
         }
     }
 
-    fn task(&self, flow: u32, operation: Operation) -> Task {
-        let config = &self.config;
-        let sends = matches!(operation, Operation::Send(_) | Operation::SendDatagrams(_));
-        let list = if sends { &config.sender_cores } else { &config.receiver_cores };
-        let bursts = flow >= config.flows.saturating_sub(config.burst_flows);
-        Task {
-            flow,
-            operation,
-            transfer: usize::try_from(config.transfer().0).unwrap_or(usize::MAX),
-            limit: config.bytes.map(|bytes| bytes.0),
-            core: cores::of_flow(list.as_ref(), flow),
-            node: config.memory_node,
-            after_read: AfterRead {
-                work: config.receiver_work.map(|time| time.to_std()),
-                pause: config.receiver_pause.map(|time| time.to_std()),
-            },
-            burst: bursts.then_some(Burst { on: config.burst_on.to_std(), off: config.burst_off.to_std() }),
-        }
-    }
-
-    fn buffer_failure(&self, worker_reports: &[WorkerReady]) -> Option<Failure> {
-        let error = worker_reports.iter().find_map(|worker| worker.buffer.as_ref().err())?;
-        Some(match self.config.memory_node {
-            Some(node) => failure(
-                FailureKind::Invalid,
-                format!(
-                    "memory-node: no memory from node {node} on this host ({error}): `numactl --hardware` lists the nodes"
-                ),
-            ),
-            None => {
-                Failure::of_system(&format!("get memory for a transfer of {}", self.config.transfer()), error)
-            }
-        })
-    }
-
-    fn ready(&self, flows: &[Flow], worker_reports: Vec<WorkerReady>, mut notices: Vec<Notice>) -> Ready {
-        let root = HostRoot::live();
-        let mut by_flow = Vec::new();
-        by_flow.resize_with(flows.len(), Vec::new);
-        notices.extend(settings::failed_pins(&worker_reports));
-        for worker in worker_reports {
-            if let Some(place) = by_flow.get_mut(worker.flow as usize) {
-                place.push(worker);
-            }
-        }
-        let settings = FlowSettings {
-            flows: flows
-                .iter()
-                .zip(&by_flow)
-                .map(|(flow, workers)| settings::of_socket(&self.config, self.part, &flow.socket, workers))
-                .collect(),
-            boot_id: root.read("proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned()),
-        };
-        if let Some(first) = settings.flows.first() {
-            notices.extend(settings::capped_windows(&self.config, &root, first));
-            notices.extend(settings::refused_congestion_control(&self.config, &root, first));
-        }
-        Ready { test: self.number, settings, notices }
-    }
-
     /// Samples until the test time is over, the data is sent, or the peer is gone.
-    fn sample(&self, flows: &mut [Flow], mut sampler: Sampler, events: &EventSender) -> Option<Failure> {
-        let gate = &*self.gate;
+    fn sample(&self, engine: &mut Engine, events: &EventSender) -> Option<Failure> {
         let schedule = Schedule::new(&self.config);
-        let window = WindowClamp::of(&self.config, self.part.receives);
-        sampler.started();
+        engine.started();
         let mut ended_at = None;
-        if let Some(begun) = gate.wait_begun(Instant::now() + FIRST_DATA_TIMEOUT) {
-            sampler.begin(begun);
+        if let Some(begun) = engine.begin(Instant::now() + FIRST_DATA_TIMEOUT) {
             for index in 0.. {
                 let Some(end) = schedule.end_of(index) else { break };
-                let over = window.wait_until(gate, begun + end, flows);
-                let interval = sampler.interval(index, flows);
+                let over = engine.wait_until(begun + end);
+                let Some(interval) = engine.interval(index) else { break };
                 let sum = |bytes: fn(&FlowInterval) -> u64| interval.flows.iter().map(bytes).sum();
                 events.transferred("flow", sum(|flow| flow.sent_bytes), sum(|flow| flow.received_bytes));
                 let empty = interval.flows.iter().all(|flow| flow.sent_bytes + flow.received_bytes == 0);
@@ -271,9 +166,9 @@ impl Test {
             }
             ended_at = Some(begun.elapsed());
         }
-        let stopped = gate.is_stopped();
-        self.end_threads(flows);
-        let outcomes = gate.take_outcomes();
+        let stopped = self.gate.is_stopped();
+        engine.end();
+        let outcomes = self.gate.take_outcomes();
         if stopped {
             return None;
         }
@@ -287,48 +182,24 @@ impl Test {
         first_failure(&outcomes).or_else(|| early_end(&schedule, ended_at))
     }
 
-    fn end_threads(&self, flows: &mut [Flow]) {
-        let gate = &*self.gate;
-        gate.expire();
-        if gate.is_stopped() {
-            // The remaining data is not needed.
-            close(flows);
-        }
-        if !gate.wait_ended(Instant::now() + END_TIMEOUT) {
-            gate.stop();
-            close(flows);
-            gate.wait_ended(Instant::now() + END_TIMEOUT);
-        }
-        if gate.all_ended() {
-            flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
-        }
-    }
-
     /// Closes the sockets. A fixed pair of ports must be reusable by the next test at once: the server resets
     /// finished connections, so that no end stays in `TIME_WAIT`. All data and the end of the stream are
     /// acknowledged by then.
-    fn finish(&self, flows: Vec<Flow>) {
+    fn finish(&self, engine: Engine) {
         if self.server && self.config.source_port_of(0).is_some() && self.config.protocol != Protocol::Udp {
             let until = Instant::now() + END_TIMEOUT;
-            for flow in &flows {
-                while tcp_info::read(&flow.socket)
+            for socket in engine.all_sockets() {
+                while tcp_info::read(socket)
                     .is_ok_and(|info| info.unacked_count > 0 || info.not_sent_bytes.unwrap_or(0) > 0)
                     && Instant::now() < until
                 {
                     thread::sleep(Duration::from_millis(1));
                 }
                 // Without it the port is only held for a minute.
-                drop(SockRef::from(&*flow.socket).set_linger(Some(Duration::ZERO)));
+                drop(SockRef::from(socket).set_linger(Some(Duration::ZERO)));
             }
         }
-        drop(flows);
-    }
-}
-
-fn close(flows: &[Flow]) {
-    for flow in flows {
-        // Fails when the connection is already closed.
-        drop(flow.socket.shutdown(Shutdown::Both));
+        drop(engine);
     }
 }
 

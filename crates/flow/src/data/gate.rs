@@ -176,12 +176,6 @@ impl Gate {
         self.wait(Some(until), |state| (state.ended.len() >= state.threads).then_some(())).is_some()
     }
 
-    /// Whether every data thread has ended.
-    pub(crate) fn all_ended(&self) -> bool {
-        let state = self.lock();
-        state.ended.len() >= state.threads
-    }
-
     /// The outcomes of the threads that have ended so far.
     pub(crate) fn outcomes<T>(&self, read: impl FnOnce(&[(u32, Outcome)]) -> T) -> T {
         read(&self.lock().ended)
