@@ -118,8 +118,8 @@ fn check(reader: &Reader) {
                 .iter()
                 .map(|setting| (setting.name.as_str(), setting.effective.as_ref()))
                 .collect();
-            assert_eq!(settings["crc"], Some(&json!(false)));
-            assert_eq!(settings["mpa-revision"], Some(&json!(2)));
+            assert_eq!(settings["no-crc"], Some(&json!(true)));
+            assert_eq!(settings["revision"], Some(&json!(2)));
             assert_eq!(settings["progress"], trial.factors.get("progress"));
             let samples: Vec<RdmaSample> = reader.samples(trial).unwrap().collect::<Result<_, _>>().unwrap();
             let counted: u64 = samples.iter().filter(|one| !one.warm_up).map(|one| one.message_count).sum();

@@ -59,8 +59,8 @@ fn samples_add_up_to_the_result_and_metrics_are_those_of_perftest() {
         let ratio = value("bandwidth") / (value("message-rate") * 3000.0 * 8.0);
         assert!((ratio - 1.0).abs() < 1e-9, "{ratio}");
         assert_eq!(outcome.headline().unwrap().name, "bandwidth");
-        let crc = outcome.settings.iter().find(|setting| setting.name == "crc").unwrap();
-        assert_eq!(crc.effective, Some(true.into()));
+        let no_crc = outcome.settings.iter().find(|setting| setting.name == "no-crc").unwrap();
+        assert_eq!(no_crc.effective, Some(false.into()));
     }
 }
 

@@ -291,7 +291,8 @@ static int batch(struct pair *pair) {
         transfer->local = &pair->regions[0][below(&pair->seed, SENT) + (kind == READ || kind == ADD ? SENT : 0)];
         transfer->remote = &pair->regions[1][below(&pair->seed, REGIONS)];
         transfer->length = kind == ADD ? 8 : random_length(&pair->seed);
-        unsigned room = SLOT - (unsigned)transfer->length + 1;
+        /* One of no bytes is in its slot too, not behind it. */
+        unsigned room = SLOT - (unsigned)transfer->length + (transfer->length > 0);
         transfer->local_at = (size_t)local[number] * SLOT + below(&pair->seed, room);
         transfer->remote_at = (size_t)remote[number] * SLOT + below(&pair->seed, room) / 8 * 8;
         if (receives)
