@@ -30,7 +30,7 @@ use verbs::Cli;
 
 /// Parses and runs the command line, and returns the documented exit code.
 pub fn main() -> std::process::ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let arguments = hints::translated(std::env::args_os().collect());
     let mut command = Cli::command();
     if arguments.iter().any(|argument| argument == mpi::OPTION) {
         output::of_launcher();
@@ -43,7 +43,7 @@ pub fn main() -> std::process::ExitCode {
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
-            return report_usage(error);
+            return report_usage(error, &arguments);
         }
     };
     let out = Output::new(cli.output.format(), verb_path(&matches).join(" "));
@@ -76,15 +76,14 @@ fn with_defaults(cli: Cli, matches: &ArgMatches, arguments: &[OsString]) -> Resu
 }
 
 /// Reports an invalid command line, or prints the requested help or version.
-fn report_usage(error: clap::Error) -> std::process::ExitCode {
-    let arguments: Vec<_> = std::env::args_os().collect();
-    let error = hints::with_hint(error, &arguments);
+fn report_usage(error: clap::Error, arguments: &[OsString]) -> std::process::ExitCode {
+    let error = hints::with_hint(error, arguments);
     let _ = error.print();
     if !error.use_stderr() {
         return std::process::ExitCode::from(ExitCode::Success as u8);
     }
     // Standard output holds one document, also of this.
-    let out = Output::new(hints::requested_format(&arguments), "clearstream".to_owned());
+    let out = Output::new(hints::requested_format(arguments), "clearstream".to_owned());
     let _ = out.failed_with(&hints::document(&error));
     std::process::ExitCode::from(ExitCode::Usage as u8)
 }

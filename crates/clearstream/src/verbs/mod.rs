@@ -271,7 +271,8 @@ mod tests {
         let mut count = 0;
         for page in pages {
             for arguments in examples(&std::fs::read_to_string(&page).expect("a page")) {
-                if let Err(error) = Cli::try_parse_from(&arguments) {
+                let read = crate::hints::translated(arguments.iter().map(Into::into).collect());
+                if let Err(error) = Cli::try_parse_from(read) {
                     panic!("{}: {}: {error}", page.display(), arguments.join(" "));
                 }
                 count += 1;

@@ -387,7 +387,7 @@ fn a_failure_of_any_kind_leaves_a_document_and_its_exit_code() {
     for (line, code, expected) in [
         ("flow nowhere.invalid --json", 3, "nowhere.invalid"),
         ("flow localhost --window big --json", 2, "512KiB"),
-        ("flow localhost -R --json", 2, "--direction reverse"),
+        ("flow localhost -S 0xb8 --json", 2, "--dscp ef"),
         ("flow localhost --nonesuch --json", 2, "--nonesuch"),
         ("tune plan --json", 2, "--rate"),
         ("nonesuch --json", 2, "nonesuch"),
