@@ -97,6 +97,7 @@ fn table_of(experiments: &[(&str, &ExperimentSettings)]) -> Table {
             }
         }
     }
+    let mut rows = folded(rows);
     rows.sort_by_key(|(line, ..)| !line.differs);
     let mut table = Table::new(
         "Settings, requested and effective",
@@ -111,6 +112,22 @@ fn table_of(experiments: &[(&str, &ExperimentSettings)]) -> Table {
     };
     table.rows = rows.into_iter().map(row).collect();
     table
+}
+
+/// What both hosts of an experiment have alike is one row.
+fn folded(rows: Vec<(Line, usize, Vec<&str>)>) -> Vec<(Line, usize, Vec<&str>)> {
+    let mut folded: Vec<(Line, usize, Vec<&str>)> = Vec::new();
+    for (line, trials, names) in rows {
+        let alike = |(other, of, experiments): &&mut (Line, usize, Vec<&str>)| {
+            let same = Line { role: other.role.clone(), ..line.clone() };
+            *other == same && line.role != NONE && *of == trials && *experiments == names
+        };
+        match folded.iter_mut().find(alike) {
+            Some((other, ..)) => other.role = format!("{}, {}", other.role, line.role),
+            None => folded.push((line, trials, names)),
+        }
+    }
+    folded
 }
 
 impl Seen {
@@ -182,16 +199,20 @@ mod tests {
     }
 
     #[test]
-    fn what_experiments_have_alike_is_one_row() {
+    fn what_experiments_or_hosts_have_alike_is_one_row() {
         let of = |flows: u32| {
             let mut settings = ExperimentSettings::default();
-            let mss = SettingValue::of("mss").requested(Some(600)).effective(Some(588));
-            settings.add(&[SettingValue::of("flows").requested(Some(flows)), mss]);
+            let mss = |role, bytes: u32| {
+                SettingValue::of("mss").at(role).requested(Some(600)).effective(Some(bytes))
+            };
+            let flows = SettingValue::of("flows").requested(Some(flows));
+            settings.add(&[flows, mss("client", 588), mss("server", 588), mss("other", 536)]);
             settings
         };
         let (one, two) = (of(1), of(2));
         let expected = [
-            ["mss (differs)", NONE, "600", "588", "2", "all"],
+            ["mss (differs)", "client, server", "600", "588", "2", "all"],
+            ["mss (differs)", "other", "600", "536", "2", "all"],
             ["flows", NONE, "1", NONE, "1", "one"],
             ["flows", NONE, "2", NONE, "1", "two"],
         ];
