@@ -146,8 +146,14 @@ fn tables(verb: Option<&str>) -> &'static [&'static [Row]] {
 }
 
 fn verb_of(arguments: &[OsString]) -> Option<&str> {
-    let mut named = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
-    named.find(|argument| !argument.starts_with('-'))
+    let mut named = arguments
+        .iter()
+        .skip(1)
+        .filter_map(|argument| argument.to_str())
+        .filter(|word| !word.starts_with('-'));
+    let first = named.clone().next();
+    // Words before it are values of options of the program, as in `--log info flow`.
+    named.find(|word| is_verb(word)).or(first)
 }
 
 /// The command line with the options of iperf3 by their names here, as far as they mean the same.
@@ -273,10 +279,10 @@ mod tests {
         with_hint(error, &arguments).to_string()
     }
 
-    /// What a command line asks for, or why it does not.
+    /// What a command line asks for.
     fn read(line: &str) -> String {
         let arguments = translated(line.split(' ').map(OsString::from).collect());
-        Cli::try_parse_from(&arguments).map_or_else(|error| error.to_string(), |cli| format!("{cli:?}"))
+        format!("{:?}", Cli::try_parse_from(&arguments).unwrap_or_else(|error| panic!("{line}: {error}")))
     }
 
     #[test]
@@ -294,11 +300,13 @@ mod tests {
             ("flow dtn2 -m --skip-rx-copy", "flow dtn2 --protocol mptcp --receive discard"),
             ("flow dtn2 --time 5 --omit 1 --length 1M", "flow dtn2 --duration 5 --warm-up 1 --transfer 1M"),
             ("flow dtn2 --num 1G --congestion cubic", "flow dtn2 --bytes 1G --congestion-control cubic"),
+            ("--log info flow dtn2 -R", "--log info flow dtn2 --direction reverse"),
             ("diagnose dtn2 -R", "diagnose dtn2 --direction reverse"),
             ("improve dtn2 -Z -J", "improve dtn2 --method sendfile --json"),
             ("probe dtn2 -n 20 -l 1400", "probe dtn2 --count 20 --size 1400"),
             ("message dtn2 --bidir -l 64", "message dtn2 --kind bidirectional --size 64"),
-            ("message dtn2 --time 5 --num 7", "message dtn2 --duration 5 --iterations 7"),
+            ("message dtn2 --time 5 --omit 1", "message dtn2 --duration 5 --warm-up 1"),
+            ("message dtn2 --num 7", "message dtn2 --iterations 7"),
         ] {
             let (theirs, ours) =
                 (read(&format!("clearstream {theirs}")), read(&format!("clearstream {ours}")));

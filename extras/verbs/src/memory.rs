@@ -224,7 +224,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     unsafe { register(pd, addr, length, iova, access) }
 }
 
-/// The beginning of `struct ibv_mr_init_attr` (libibverbs since 60), whose other members are for memory without an address.
+/// The beginning of `struct ibv_mr_init_attr` (verbs.h of rdma-core 65), whose other members are for memory without an
+/// address.
 #[repr(C)]
 pub struct MemoryAttributes {
     length: usize,

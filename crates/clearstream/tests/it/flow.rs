@@ -203,3 +203,13 @@ fn ends_at_once_when_interrupted_twice() {
     assert_eq!(run.code(), 130, "{}", run.stderr);
     eventually(END_TIMEOUT, "both agents end", || agents.iter().all(|agent| !alive(*agent)));
 }
+
+/// The second line of "From iperf3" in docs/guide/flow.md, and `-R`.
+#[test]
+fn a_line_of_iperf3_asks_for_what_it_does_there() {
+    let run = run(&["flow", "localhost", "-R", "-u", "-b", "100M", "-J", "-t", "1"]);
+    let document: serde_json::Value = serde_json::from_str(run.ok()).unwrap();
+    let requested = &document["summary"]["requested"];
+    assert_eq!((&requested["direction"], &requested["protocol"]), (&"reverse".into(), &"udp".into()));
+    assert_eq!(requested["pacing"], "100Mb/s");
+}

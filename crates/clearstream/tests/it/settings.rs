@@ -45,6 +45,13 @@ fn sets(folder: &Path) -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "flow",
+            json!({
+                "direction": "both", "sender-cores": "0", "receiver-cores": "1", "duration": "100ms",
+                "warm-up": "0s",
+            }),
+        ),
+        (
             "probe",
             json!({
                 "count": 3, "interval": "5ms", "size": "100B", "timeout": "500ms", "destination-port": other,
@@ -172,6 +179,9 @@ fn effective() -> Vec<(&'static str, &'static str, Value)> {
         ("flow-1", "send-buffer", twice(50)),
         ("flow-1", "receive-buffer", twice(60)),
         ("flow-2", "datagram", json!(1000)),
+        // A host that does both has a thread for each.
+        ("flow-3", "sender-cores", json!([0])),
+        ("flow-3", "receiver-cores", json!([1])),
         ("probe-0", "count", json!(3)),
         ("message-0", "send-buffer", twice(50)),
         ("message-0", "receive-buffer", twice(60)),
@@ -290,8 +300,9 @@ fn every_option_that_is_asked_for_is_in_record_and_report_with_what_became_of_it
             for setting in settings {
                 let name = setting.name.replace('-', " ");
                 let row = |line: &str| {
-                    line.starts_with(&format!("| {name} |"))
-                        || line.starts_with(&format!("| {name} (differs) |"))
+                    let of_it = line.starts_with(&format!("| {name} |"))
+                        || line.starts_with(&format!("| {name} (differs) |"));
+                    of_it && (line.ends_with("| all |") || line.contains(experiment.as_str()))
                 };
                 assert!(table.lines().any(row), "{experiment}: {name} is not in the report: {table}");
             }

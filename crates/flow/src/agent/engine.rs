@@ -444,8 +444,11 @@ impl Drop for Engine {
         if self.has_ended {
             return;
         }
-        // Before `ready` the gate does not know the number of threads.
-        self.gate.set_ready(self.thread_count());
-        self.stop();
+        if self.sampler.is_some() {
+            return self.stop();
+        }
+        // Not ready, and nobody may be told so: each thread still waits at the start barrier, and ends there.
+        self.gate.stop();
+        self.join();
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn of_socket(
             .map(|name| String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned()),
         pacing_rate_bps: options::pacing(socket).ok().flatten().map(|rate| rate.saturating_mul(8)),
         receive_low_water_bytes: options::receive_low_water(socket).unwrap_or(1).into(),
-        pinned_core: pinned(&|_| true),
+        pinned_core: if part.sends { pinned(&|worker| !receives(worker)) } else { pinned(&receives) },
         pinned_receiver_core: pinned(&receives).filter(|_| part.sends && part.receives),
         memory_node: workers.iter().find_map(|worker| worker.buffer.as_ref().ok().copied().flatten()),
         transfer_bytes: datagrams.map_or(config.transfer().0, |datagrams| datagrams.batch as u64),

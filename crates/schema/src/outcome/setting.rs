@@ -21,7 +21,7 @@ pub struct SettingValue {
     /// Unit of both values, where they are numbers with a unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<Unit>,
-    /// As requested; absent when nothing was.
+    /// As requested, or the option's default value where it has one; absent when nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<Value>,
     /// As read back; absent when it could not be.
