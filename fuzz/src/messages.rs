@@ -7,8 +7,7 @@ use clearstream_explore::calls as explore;
 use clearstream_flow::{calls as flow, preamble};
 use clearstream_host::calls as host;
 use clearstream_live::ReadLive;
-use clearstream_message::{calls as message, connection};
-use clearstream_overlap::calls as overlap;
+use clearstream_messages::{connection, message, overlap};
 use clearstream_plan::calls as plan;
 use clearstream_probe::{calls as probe, wire};
 use clearstream_prove::calls as prove;
@@ -24,6 +23,7 @@ use clearstream_schema::{
 };
 use clearstream_storage::{calls as storage, semantics::calls as semantics};
 use clearstream_watch::packet;
+use clearstream_workload::two_sided;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// What is accepted is accepted again as it is written.
@@ -60,12 +60,12 @@ pub(crate) fn calls(body: &[u8]) {
         call::<host::Inspect>,
         call::<host::Capture>,
         call::<ReadLive>,
-        call::<message::Listen>,
-        call::<message::Run>,
-        call::<message::Stop>,
-        call::<overlap::Listen>,
-        call::<overlap::Run>,
-        call::<overlap::Stop>,
+        call::<two_sided::Listen<message::Sides>>,
+        call::<two_sided::Run<message::Sides>>,
+        call::<two_sided::Stop<message::Sides>>,
+        call::<two_sided::Listen<overlap::Sides>>,
+        call::<two_sided::Run<overlap::Sides>>,
+        call::<two_sided::Stop<overlap::Sides>>,
         call::<plan::Read>,
         call::<plan::Apply>,
         call::<plan::ApplyPending>,
@@ -102,10 +102,10 @@ pub(crate) fn calls(body: &[u8]) {
         event::<flow::IntervalPassed>,
         event::<flow::Finished>,
         event::<host::CaptureChunk>,
-        event::<message::SizeMeasured>,
-        event::<message::Finished>,
-        event::<overlap::PointMeasured>,
-        event::<overlap::Finished>,
+        event::<two_sided::PointMeasured<message::Sides>>,
+        event::<two_sided::Finished<message::Sides>>,
+        event::<two_sided::PointMeasured<overlap::Sides>>,
+        event::<two_sided::Finished<overlap::Sides>>,
         event::<rdma::Progress>,
         event::<storage::StorageMeasured>,
         event::<storage::StorageFinished>,

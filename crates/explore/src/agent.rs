@@ -11,7 +11,7 @@ use std::{
 };
 
 use clearstream_control::{CallContext, Done, Registration, Service};
-use clearstream_message::connection::{self, Listener, Secret, SocketOptions};
+use clearstream_messages::connection::{self, Listener, Secret, SocketOptions};
 use clearstream_ranks::{RankError, TcpPair, World};
 use clearstream_schema::{
     TimeSpan,

@@ -3,6 +3,7 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
+use clearstream_control::Services;
 use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, Line, Ranks, RanksProgram, ending_notice};
 use clearstream_schema::{
     TimeSpan,
@@ -13,7 +14,7 @@ use clearstream_schema::{
 };
 use clearstream_workload::{Context, Event, TrialError, Workload};
 
-use crate::{MODELS, Program, controller::Exploring};
+use crate::{ExploreAgent, MODELS, Program, controller::Exploring};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,6 +50,10 @@ impl Workload for Explore {
 
     fn metrics(&self, _: &ExplorationConfig) -> Vec<MetricKind> {
         ExplorationConfig::metrics()
+    }
+
+    fn serve(&self, services: Services) -> Services {
+        services.with(ExploreAgent::default())
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &ExplorationConfig) -> Result<Outcome, TrialError> {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use clearstream_control::Services;
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
@@ -10,10 +11,10 @@ use clearstream_schema::{
     study::Figure,
 };
 use clearstream_workload::{
-    CLIENT, Context, Event, HostSet, Placement, SERVER, Sample, TrialError, Workload,
+    CLIENT, Context, HostSet, Placement, SERVER, Sample, Samples, TrialError, Workload,
 };
 
-use crate::{FlowError, FlowEvent, check, run, schedule::Schedule};
+use crate::{FlowAgent, FlowError, FlowEvent, check, run, schedule::Schedule};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,27 +85,23 @@ impl Workload for Flow {
         roles(config.direction).1
     }
 
+    fn serve(&self, services: Services) -> Services {
+        services.with(FlowAgent::default())
+    }
+
     fn run(&self, context: &mut Context<'_, '_>, config: &FlowConfig) -> Result<Outcome, TrialError> {
-        let on_event = &mut *context.on_event;
-        let (schedule, mut interruption) = (Schedule::new(config), None);
+        let (schedule, mut samples) = (Schedule::new(config), Samples::of(&mut *context.on_event));
         let result = run_on(context.hosts, config, context.stop, &mut |event| match event {
             FlowEvent::Interval(interval) => {
                 let goodput = Metric::higher("goodput", Unit::BitsPerSecond, interval.goodput_bps);
                 let headline = (!interval.warm_up).then_some(goodput);
-                match Sample::new(&interval, headline) {
-                    Ok(sample) => {
-                        on_event(Event::Sample(sample.ending_at(end_of(&interval, config, schedule))));
-                    }
-                    Err(error) => interruption = Some(error),
-                }
+                let end = end_of(&interval, config, schedule);
+                samples.add(Sample::new(&interval, headline).map(|sample| sample.ending_at(end)));
             }
-            FlowEvent::Notice(notice) => on_event(Event::Notice(notice)),
+            FlowEvent::Notice(notice) => samples.notice(notice),
             FlowEvent::Ready { .. } => {}
         });
-        match interruption {
-            Some(error) => Err(error.into()),
-            None => Ok(result?.outcome()?),
-        }
+        samples.end(result?.outcome()?)
     }
 }
 

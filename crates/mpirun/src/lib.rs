@@ -23,7 +23,7 @@ use clearstream_schema::{
     mpi::{InterfaceBytes, MpiJob},
     notice::Notice,
 };
-use clearstream_workload::HostSet;
+use clearstream_workload::{HostSet, TrialError};
 
 pub use failure::Text;
 pub use iwarp::connection_count;
@@ -84,6 +84,17 @@ pub enum JobError {
     Invalid(Failure),
     /// The job failed.
     Failed(Failure),
+}
+
+impl From<JobError> for TrialError {
+    fn from(error: JobError) -> Self {
+        match error {
+            JobError::Invalid(failure) => failure.into(),
+            JobError::Failed(failure) => {
+                Failure { kind: failure.kind, message: format!("MPI job: {}", failure.message) }.into()
+            }
+        }
+    }
 }
 
 impl<P: Send + 'static> JobConfig<'_, P> {

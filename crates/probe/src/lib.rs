@@ -34,6 +34,7 @@ mod measure;
 mod order;
 mod path_mtu;
 mod responder;
+mod table;
 pub mod wire;
 mod workload;
 

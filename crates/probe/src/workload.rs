@@ -2,15 +2,17 @@
 
 use std::sync::atomic::AtomicBool;
 
+use clearstream_control::Services;
+use clearstream_output::Paint;
 use clearstream_schema::{
     TimeSpan,
     outcome::{MetricKind, Outcome},
     probe::{ProbeConfig, ProbeDirection, ProbeSummary},
     study::Figure,
 };
-use clearstream_workload::{Context, HostSet, TrialError, Workload};
+use clearstream_workload::{Context, HostSet, TrialError, Verb, Workload};
 
-use crate::{round_trips, run};
+use crate::{ProbeAgent, round_trips, run, table};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,9 +46,24 @@ impl Workload for Probe {
         ProbeConfig::metrics()
     }
 
+    fn serve(&self, services: Services) -> Services {
+        services.with(ProbeAgent::default())
+    }
+
     fn run(&self, context: &mut Context<'_, '_>, config: &ProbeConfig) -> Result<Outcome, TrialError> {
         let summary = run_on(context.hosts, config, context.stop)?;
         Ok(summary.outcome()?)
+    }
+}
+
+impl Verb for Probe {
+    type Document = ProbeSummary;
+
+    const DOCUMENT: (&'static str, u32) = ("clearstream.probe", 1);
+    const ABOUT: &'static str = "Measure delay, loss, path MTU and hops to another host, in both directions";
+
+    fn table(&self, document: &ProbeSummary, paint: Paint) -> String {
+        table::summary(document, paint)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Workloads `rdma` and `verbs-calls`: an RDMA test between the connecting and
 //! the listening host, and the costs of verbs calls on the connecting host.
 
+use clearstream_control::Services;
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
@@ -8,9 +9,11 @@ use clearstream_schema::{
     rdma::{RdmaOperation, RdmaOptions, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary},
     study::Figure,
 };
-use clearstream_workload::{CLIENT, Context, Event, Placement, SERVER, Sample, TrialError, Workload};
+use clearstream_workload::{
+    CLIENT, Context, Event, Placement, SERVER, Sample, Samples, TrialError, Workload,
+};
 
-use crate::{calls::Progress, controller::Agents, error::AgentError, negotiation, verbs};
+use crate::{RdmaAgent, calls::Progress, controller::Agents, error::AgentError, negotiation, verbs};
 
 /// Workload `rdma`: bandwidth or latency of one operation.
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,31 +93,27 @@ impl Workload for Rdma {
         }
     }
 
+    fn serve(&self, services: Services) -> Services {
+        services.with(RdmaAgent::default())
+    }
+
     fn run(&self, context: &mut Context<'_, '_>, options: &RdmaOptions) -> Result<Outcome, TrialError> {
         let stop = context.stop;
-        let (on_event, latency) = (&mut *context.on_event, options.config.latency);
-        let (mut samples, mut first_error) = (Vec::new(), None);
+        let (mut events, latency) = (Samples::of(&mut *context.on_event), options.config.latency);
+        let mut samples = Vec::new();
         let mut on_progress = |progress: &Progress| {
             let Progress::Sample(sample) = progress else { return };
-            match Sample::new(sample, sample.headline(latency)) {
-                Ok(event) => on_event(Event::Sample(event)),
-                Err(error) => first_error = Some(error),
-            }
+            events.add(Sample::new(sample, sample.headline(latency)));
             samples.push(sample.clone());
         };
         let mut agents = Agents::of(context.hosts)?;
         let summary = agents.measure(options.operation, &options.config, stop, &mut on_progress)?;
-        if let Some(error) = first_error {
-            return Err(error.into());
-        }
         if let Some(message) = summary.difference() {
             let message = message.to_owned();
             return Err(Failure { kind: FailureKind::Connection, message }.into());
         }
-        for notice in &summary.notices {
-            (context.on_event)(Event::Notice(notice.clone()));
-        }
-        Ok(summary.outcome(&samples)?)
+        summary.notices.iter().cloned().for_each(|notice| events.notice(notice));
+        events.end(summary.outcome(&samples)?)
     }
 }
 

@@ -26,6 +26,17 @@ pub struct MpiJob {
     pub ranks: Vec<MpiRank>,
 }
 
+impl MpiJob {
+    /// The library, and where its ranks ran.
+    pub fn text(&self) -> String {
+        // Open MPI adds where and when it was built.
+        let library = self.library.split(", package").next().unwrap_or(&self.library);
+        let ranks: Vec<String> =
+            self.ranks.iter().map(|rank| format!("rank {} on {}", rank.rank, rank.host)).collect();
+        format!("{library}: {}", ranks.join(", "))
+    }
+}
+
 /// A rank of an MPI job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MpiRank {

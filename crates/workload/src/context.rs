@@ -6,7 +6,7 @@ use clearstream_control::PeerError;
 use clearstream_schema::{
     control::{Failure, FailureKind},
     notice::Notice,
-    outcome::Metric,
+    outcome::{Metric, Outcome},
 };
 use serde::Serialize;
 
@@ -42,6 +42,8 @@ pub struct Sample {
     /// time. Parts of equal length have the same ends in every repetition, so that a series over
     /// them can be compared.
     pub end_ns: Option<u64>,
+    /// Which part it is, for the progress line of a command: `64 bytes`.
+    pub part: Option<String>,
 }
 
 impl Sample {
@@ -50,7 +52,7 @@ impl Sample {
     /// # Errors
     /// It cannot be written as JSON.
     pub fn new(document: &impl Serialize, headline: Option<Metric>) -> Result<Self, serde_json::Error> {
-        Ok(Self { json: clearstream_schema::json::to_string(document)?, headline, end_ns: None })
+        Ok(Self { json: clearstream_schema::json::to_string(document)?, headline, end_ns: None, part: None })
     }
 
     /// With the end of its interval.
@@ -58,6 +60,47 @@ impl Sample {
     pub fn ending_at(mut self, end_ns: u64) -> Self {
         self.end_ns = Some(end_ns);
         self
+    }
+
+    /// With the name of its part.
+    #[must_use]
+    pub fn named(mut self, part: String) -> Self {
+        self.part = Some(part);
+        self
+    }
+}
+
+/// Samples of a run whose measurement calls back with each result, and which goes on after one that cannot be written.
+pub struct Samples<'a> {
+    on_event: &'a mut dyn FnMut(Event),
+    first_error: Option<serde_json::Error>,
+}
+
+impl<'a> Samples<'a> {
+    /// Passes samples on as events of a run.
+    pub fn of(on_event: &'a mut dyn FnMut(Event)) -> Self {
+        Self { on_event, first_error: None }
+    }
+
+    /// Passes on a sample, or keeps the first error.
+    pub fn add(&mut self, sample: Result<Sample, serde_json::Error>) {
+        match sample {
+            Ok(sample) => (self.on_event)(Event::Sample(sample)),
+            Err(error) => drop(self.first_error.get_or_insert(error)),
+        }
+    }
+
+    /// Passes on a notice.
+    pub fn notice(&mut self, notice: Notice) {
+        (self.on_event)(Event::Notice(notice));
+    }
+
+    /// The result of the run, unless a sample could not be written.
+    ///
+    /// # Errors
+    /// That of the first such sample.
+    pub fn end<T>(self, result: T) -> Result<T, TrialError> {
+        self.first_error.map_or(Ok(result), |error| Err(error.into()))
     }
 }
 
@@ -71,6 +114,8 @@ pub struct TrialError {
     pub lost: bool,
     /// The run was stopped on request before it had a result.
     pub stopped: bool,
+    /// What was measured until an agent was lost.
+    pub partial: Option<Box<Outcome>>,
 }
 
 impl TrialError {
@@ -86,6 +131,12 @@ impl TrialError {
         Self { stopped: true, ..failure.into() }
     }
 
+    /// With what was measured until then.
+    #[must_use]
+    pub fn after(self, partial: Outcome) -> Self {
+        Self { partial: Some(Box::new(partial)), ..self }
+    }
+
     /// Internal error of this program.
     pub fn internal(message: impl Into<String>) -> Self {
         Failure { kind: FailureKind::Internal, message: message.into() }.into()
@@ -94,7 +145,7 @@ impl TrialError {
 
 impl From<Failure> for TrialError {
     fn from(failure: Failure) -> Self {
-        Self { failure, lost: false, stopped: false }
+        Self { failure, lost: false, stopped: false, partial: None }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use clearstream_control::Services;
+
 use crate::{AnyWorkload, EnvironmentFactor, Workload};
 
 /// Workloads and environment factors, by name.
@@ -25,6 +27,11 @@ impl Registry {
     pub fn with_factor(mut self, factor: impl EnvironmentFactor) -> Self {
         self.factors.push(Arc::new(factor));
         self
+    }
+
+    /// Adds what an agent serves for all of them.
+    pub fn serve(&self, services: Services) -> Services {
+        self.workloads.iter().fold(services, |services, workload| workload.serve(services))
     }
 
     /// The workload of this name.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use clearstream_control::Services;
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
@@ -81,6 +82,11 @@ pub trait Workload: Send + Sync + 'static {
         vec![SERVER]
     }
 
+    /// Adds what an agent serves for it: its calls, each with the right that it needs.
+    fn serve(&self, services: Services) -> Services {
+        services
+    }
+
     /// Runs one measurement.
     ///
     /// # Errors
@@ -137,7 +143,9 @@ pub trait AnyWorkload: Send + Sync {
     fn placement(&self, config: &Value, option: &str) -> Option<Placement>;
     /// [`Workload::receivers`].
     fn receivers(&self, config: &Value) -> Vec<&'static str>;
-    /// [`Workload::run`].
+    /// [`Workload::serve`].
+    fn serve(&self, services: Services) -> Services;
+    /// [`run`] with a configuration that is a document.
     ///
     /// # Errors
     /// As [`Workload::run`].
@@ -219,14 +227,33 @@ impl<W: Workload> AnyWorkload for W {
         read::<W>(config).map_or_else(|_| Vec::new(), |config| Workload::receivers(self, &config))
     }
 
-    fn run(&self, context: &mut Context<'_, '_>, config: &Value) -> Result<Outcome, TrialError> {
-        let config = read::<W>(config)?;
-        let outcome = Workload::run(self, context, &config)?;
-        // Every test that runs a workload checks that it returns only declared metrics, which a study file
-        // may name.
-        debug_assert_eq!(outcome.contradicts(&Workload::metrics(self, &config)), None, "{}", self.name());
-        Ok(outcome.with_requests(&asked(&config)))
+    fn serve(&self, services: Services) -> Services {
+        Workload::serve(self, services)
     }
+
+    fn run(&self, context: &mut Context<'_, '_>, config: &Value) -> Result<Outcome, TrialError> {
+        run(self, context, &read::<W>(config)?)
+    }
+}
+
+/// Runs one measurement of a workload; its outcome has the options that were asked for beside those in force.
+///
+/// # Errors
+/// As [`Workload::run`].
+pub fn run<W: Workload>(
+    workload: &W,
+    context: &mut Context<'_, '_>,
+    config: &W::Config,
+) -> Result<Outcome, TrialError> {
+    let asked = asked(config);
+    let outcome = workload.run(context, config).map_err(|mut error| {
+        error.partial = error.partial.map(|partial| Box::new(partial.with_requests(&asked)));
+        error
+    })?;
+    // Every test that runs a workload checks that it returns only declared metrics, which a study file
+    // may name.
+    debug_assert_eq!(outcome.contradicts(&workload.metrics(config)), None, "{}", workload.name());
+    Ok(outcome.with_requests(&asked))
 }
 
 impl fmt::Debug for dyn AnyWorkload + '_ {

@@ -16,10 +16,8 @@ use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
 use clearstream_improve::ImproveError;
 use clearstream_lab::{LabError, LabErrorKind};
-use clearstream_message::MessageError;
 use clearstream_netconfig::routes::RenderError;
 use clearstream_netlink::NetlinkError;
-use clearstream_overlap::OverlapError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
 use clearstream_prove::ProofError;
@@ -122,12 +120,6 @@ pub enum CommandError {
     /// A configuration file.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Messages.
-    #[error(transparent)]
-    Message(#[from] MessageError),
-    /// Overlap of work and messages.
-    #[error(transparent)]
-    Overlap(#[from] OverlapError),
     /// File semantics.
     #[error(transparent)]
     Semantics(#[from] SemanticsError),
@@ -226,14 +218,6 @@ impl CommandError {
                 ServeError::Panicked => ExitCode::Internal,
             },
             Self::Flow(error) => flow(error),
-            Self::Message(error) => match error {
-                MessageError::Invalid(it) | MessageError::Failed { failure: it, .. } => failure(it),
-                MessageError::Peer(error) | MessageError::Broken { source: error, .. } => peer(error),
-            },
-            Self::Overlap(error) => match error {
-                OverlapError::Invalid(it) | OverlapError::Failed { failure: it, .. } => failure(it),
-                OverlapError::Peer(error) | OverlapError::Broken { source: error, .. } => peer(error),
-            },
             Self::Semantics(error) => semantics(error),
             Self::Storage(error) => storage(error),
             Self::Plan(error) => plan(error),

@@ -14,11 +14,8 @@ use clearstream_schema::{
     host::HostReport,
     improvement::Improvement,
     live::LiveSummary,
-    message::MessageSummary,
-    overlap::OverlapSummary,
     place::{Placement, Ranking, SteeredPorts},
     plan::{Plan, Verification},
-    probe::ProbeSummary,
     proof::RouteVerification,
     provenance::Provenance,
     route_plan::RoutePlan,
@@ -28,6 +25,7 @@ use clearstream_schema::{
     watch::{WatchEvent, WatchStatus},
 };
 use clearstream_study::{Comparison, ReferenceCheck, ScheduleTable, Trend};
+use clearstream_workload::Verb;
 use serde::Serialize;
 
 use super::daemon::Served;
@@ -44,6 +42,8 @@ use crate::verbs::{
     runs::{PrunedRuns, RunList, RunOverview},
     study::{StudyEnd, StudyList},
 };
+#[cfg(debug_assertions)]
+use crate::workloads;
 
 /// A document with a name, a version and a committed schema.
 pub trait Document: Serialize + listed::Listed {
@@ -83,7 +83,9 @@ macro_rules! documents {
         /// The schemas of what verbs print.
         #[cfg(debug_assertions)]
         pub fn schemas() -> Vec<super::schemas::Published> {
-            vec![$(super::schemas::Published::printed::<$document>()),*]
+            let mut all = vec![$(super::schemas::Published::printed::<$document>()),*];
+            all.extend(workloads::all().verbs.iter().map(|verb| verb.published()));
+            all
         }
     };
 }
@@ -115,12 +117,9 @@ documents! {
     "clearstream.live" 1 Own LiveSummary;
     "clearstream.pairing-change" 1 Added PairingChange<'_>;
     "clearstream.pairings" 2 Added Pairings<'_>;
-    "clearstream.message" 1 Added MessageSummary;
-    "clearstream.overlap" 1 Added OverlapSummary;
     "clearstream.placement" 1 Own Placement;
     "clearstream.plan" 1 Own Plan;
     "clearstream.ports" 1 Own SteeredPorts;
-    "clearstream.probe" 1 Added ProbeSummary;
     "clearstream.pruned-runs" 1 Added PrunedRuns;
     "clearstream.ranking" 1 Own Ranking;
     "clearstream.rdma" 1 Added RdmaDocument<'_>;
@@ -147,6 +146,19 @@ documents! {
     "clearstream.watch-event" 1 Own WatchEvent;
     "clearstream.watch-status" 1 Own WatchStatus;
     "clearstream.written" 1 Added Written<'_>;
+}
+
+/// The document of a workload, which its contract names: the one kind that is not in the list.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct Measured<W: Verb>(pub W::Document);
+
+impl<W: Verb> listed::Listed for Measured<W> {}
+
+impl<W: Verb> Document for Measured<W> {
+    const SCHEMA: &'static str = W::DOCUMENT.0;
+    const VERSION: u32 = W::DOCUMENT.1;
+    const KEYS: Keys = Keys::Added;
 }
 
 /// Files that a verb wrote.

@@ -137,7 +137,7 @@ mod tests {
     /// "No change would help" is a claim that only a known limit allows.
     #[test]
     fn an_unknown_limit_claims_nothing() {
-        let text = |end| summary(&found(end), Paint { on: false });
+        let text = |end| summary(&found(end), Paint::NONE);
         assert_eq!(text(LoopEnd::LimitUnknown), "bottleneck not identified, so nothing was tried");
         assert_eq!(text(LoopEnd::NothingLeft), "nothing was tried: no known setting removes this limit");
         assert_eq!(text(LoopEnd::Stopped), "nothing was tried");
@@ -153,7 +153,7 @@ mod tests {
             ..found(LoopEnd::Contended)
         };
         assert_eq!(
-            summary(&contended, Paint { on: false }),
+            summary(&contended, Paint::NONE),
             "nothing was tried: other processes held the cores in every diagnosis, so there is no conclusion about the path\n\
              limit now: contention: on client other processes hold core 3\n\
              next step: repeat the measurement when client is idle"
@@ -170,7 +170,7 @@ mod tests {
             ..found(LoopEnd::LimitUnknown)
         };
         assert_eq!(
-            summary(&unknown, Paint { on: false }),
+            summary(&unknown, Paint::NONE),
             "bottleneck not identified, so nothing was tried\n\
              goodput 9.40 Gb/s\n\
              limit now: limit unknown: the samples scatter too much\n\
@@ -179,7 +179,7 @@ mod tests {
         // Two measured medians are stronger evidence than one diagnosis.
         let runs = |gbps: f64| Runs { goodput_bps: vec![gbps * 1e9], ..Runs::default() };
         let measured = Improvement { before: runs(4.0), after: runs(8.0), ..unknown };
-        let text = summary(&measured, Paint { on: false });
+        let text = summary(&measured, Paint::NONE);
         assert!(text.contains("4.00 Gb/s -> 8.00 Gb/s") && !text.contains("goodput"), "{text}");
         assert!(text.ends_with("next step: repeat with a longer run on an idle host"), "{text}");
     }

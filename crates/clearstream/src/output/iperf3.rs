@@ -210,7 +210,7 @@ mod tests {
             datagrams: None,
             streams: Vec::new(),
         };
-        let detail = |one: &Iperf3Direction| direction_lines("", one, Paint { on: false })[1].clone();
+        let detail = |one: &Iperf3Direction| direction_lines("", one, Paint::NONE)[1].clone();
         assert_eq!(detail(&one), "  received 1.67 GiB in 1.02 s, sent 1.59 GiB in 1.00 s, 3 retransmits");
         (one.received_bytes, one.received_ns, one.sent_ns) = (None, None, None);
         assert_eq!(detail(&one), "  received not reported, sent 1.59 GiB (time not reported), 3 retransmits");

@@ -14,42 +14,39 @@ pub mod host;
 pub mod improve;
 pub mod iperf3;
 pub mod live;
-pub mod message;
-pub mod message_table;
-mod mpi;
-pub mod overlap;
 pub mod place;
 pub mod printer;
-pub mod probe;
 pub mod progress;
 pub mod proof;
 pub mod rdma;
 #[cfg(debug_assertions)]
 pub mod schemas;
 pub mod semantics;
-pub mod sparkline;
 mod stderr;
 pub mod storage_comparison;
 pub mod storage_ior;
 pub mod storage_live;
 pub mod storage_metadata;
 pub mod storage_stream;
-pub mod table;
-mod terminal;
 pub mod tune;
 pub mod watch;
-pub mod width;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
+pub use clearstream_output::{
+    Paint, escaped, sparkline, table,
+    terminal::{self, of_launcher},
+    verbatim, width,
+};
+use clearstream_output::{
+    terminal::{Escaping, printable},
+    wants_colours,
+};
 pub use clearstream_schema::human as quantity;
 use serde::Serialize;
 
 pub use events::Output;
 pub use stderr::{flush, in_background};
-pub use terminal::of_launcher;
-
-use terminal::{Escaping, Style, printable, styled};
 
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,43 +83,6 @@ impl OutputArgs {
             _ => Format::Human,
         }
     }
-}
-
-/// Colours that carry meaning; absent when the output is not a terminal or
-/// `NO_COLOR` is set (<https://no-color.org>).
-#[derive(Debug, Clone, Copy)]
-pub struct Paint {
-    on: bool,
-}
-
-impl Paint {
-    /// Colours for standard output.
-    pub fn for_stdout() -> Self {
-        Self { on: wants_colours(&io::stdout()) }
-    }
-
-    /// Colours for standard error.
-    pub fn for_stderr() -> Self {
-        Self { on: wants_colours(&io::stderr()) }
-    }
-
-    /// A warning: a lost capability, a failed trial.
-    pub fn warning(self, text: &str) -> String {
-        self.wrap(Style::Warning, text)
-    }
-
-    /// The figure the command was run for.
-    pub fn figure(self, text: &str) -> String {
-        self.wrap(Style::Figure, text)
-    }
-
-    fn wrap(self, style: Style, text: &str) -> String {
-        if self.on { styled(style, text) } else { text.to_owned() }
-    }
-}
-
-fn wants_colours(stream: &impl IsTerminal) -> bool {
-    terminal::is_for_people(stream) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Writes one JSON document and a line end. A closed pipe is not an error: the
@@ -165,16 +125,6 @@ pub fn log(text: &str) {
     let mut text = printable(text, wants_colours(&io::stderr())).into_owned();
     text.push('\n');
     stderr::write(text);
-}
-
-/// A line that is never broken, such as a command to copy.
-pub fn verbatim(text: &str) -> String {
-    format!("{}{text}", terminal::VERBATIM)
-}
-
-/// Text for a place that is not printed by [`line()`] or [`log`].
-pub fn escaped(text: &str) -> String {
-    terminal::escaped(text)
 }
 
 fn closed_is_read(written: io::Result<()>) -> io::Result<()> {

@@ -20,6 +20,7 @@ use clearstream_schema::{
     storage::{StreamPoint, StreamSummary, metadata::MetadataPhase},
     study::StudyFile,
 };
+use clearstream_workload::Verb;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::Value;
@@ -41,15 +42,24 @@ impl Published {
     /// Of what a verb prints.
     pub fn printed<D: Document + JsonSchema>() -> Self {
         let json_schema = || match D::KEYS {
-            Keys::Added => {
-                let mut schema = json_schema::<Named<D>>();
-                schema["title"] = D::SCHEMA.into();
-                with_provenance(schema)
-            }
+            Keys::Added => named::<D>(D::SCHEMA),
             Keys::Own => with_provenance(json_schema::<D>()),
         };
         Self { schema: D::SCHEMA, version: D::VERSION, json_schema }
     }
+
+    /// Of what the verb of a workload prints.
+    pub fn measured<W: Verb>() -> Self {
+        let (schema, version) = W::DOCUMENT;
+        Self { schema, version, json_schema: || named::<W::Document>(W::DOCUMENT.0) }
+    }
+}
+
+/// The schema of a document that gets name and version when it is printed.
+fn named<T: JsonSchema>(name: &str) -> Value {
+    let mut schema = json_schema::<Named<T>>();
+    schema["title"] = name.into();
+    with_provenance(schema)
 }
 
 /// Documents that stand in files, in records or in events.

@@ -12,12 +12,10 @@ pub mod improve;
 pub mod inspect;
 pub mod lab;
 pub mod live;
-pub mod message;
-pub mod overlap;
+pub mod measure;
 pub mod pair;
 pub mod place;
 pub mod plan;
-pub mod probe;
 pub mod rdma;
 pub mod report;
 pub mod route;
@@ -61,12 +59,9 @@ pub enum Verb {
     /// Measure bulk goodput to another host
     #[command(disable_version_flag = true)]
     Flow(Box<flow::FlowArgs>),
-    /// Measure delay, loss, path MTU and hops to another host
-    Probe(probe::ProbeArgs),
-    /// Measure latency and bandwidth of messages over TCP to another host, by message size
-    Message(Box<message::MessageArgs>),
-    /// Measure how much of a core stays free for work while messages move, by transport
-    Overlap(Box<overlap::OverlapArgs>),
+    /// One that is made of the contract of a workload
+    #[command(flatten)]
+    Measure(measure::Measure),
     /// Explore the states of a model by many ranks: threads, or processes of an MPI job
     Explore(explore::ExploreArgs),
     /// Measure and check a file system: streaming (as IOR), metadata (as mdtest), semantics
@@ -167,9 +162,7 @@ impl Verb {
         match self {
             Self::Inspect(args) => args.run(out),
             Self::Flow(args) => args.run(out),
-            Self::Probe(args) => args.run(out),
-            Self::Message(args) => args.run(out),
-            Self::Overlap(args) => args.run(out),
+            Self::Measure(verb) => verb.run(out),
             Self::Explore(args) => args.run(out),
             Self::Storage(verb) => verb.run(out),
             Self::Diagnose(args) => args.run(out),

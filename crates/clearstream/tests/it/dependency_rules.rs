@@ -14,10 +14,10 @@ use serde_json::Value;
 /// Groups from the bottom up; a crate uses its own group and those below.
 const GROUPS: [&[&str]; 6] = [
     &["schema", "schema-derive", "stats"],
-    &["admission", "sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit"],
+    &["admission", "sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit", "output"],
     &[
-        "lab", "workload", "flow", "probe", "message", "overlap", "mpirun", "plan", "iperf3", "iwarp",
-        "rdma", "ranks", "explore", "storage",
+        "lab", "workload", "flow", "probe", "messages", "mpirun", "plan", "iperf3", "iwarp", "rdma", "ranks",
+        "explore", "storage",
     ],
     &["tune", "place", "netconfig", "route", "prove", "watch", "failover"],
     &["record", "study", "diagnose", "improve", "live"],
@@ -157,8 +157,7 @@ fn crates_use_only_their_group_and_those_below() {
 
 /// What can be measured; those who plan, keep and draw measurements know a
 /// workload by its contract and its documents only.
-const WORKLOADS: [&str; 8] =
-    ["flow", "probe", "message", "overlap", "explore", "rdma", "storage", "failover"];
+const WORKLOADS: [&str; 7] = ["flow", "probe", "messages", "explore", "rdma", "storage", "failover"];
 
 #[test]
 fn studies_records_and_reports_name_no_workload() {

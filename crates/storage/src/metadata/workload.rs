@@ -6,7 +6,7 @@ use clearstream_schema::{
     outcome::{MetricKind, Outcome},
     storage::metadata::{MetadataConfig, MetadataPhase},
 };
-use clearstream_workload::{CLIENT, Context, Event, Sample, TrialError, Workload};
+use clearstream_workload::{CLIENT, Context, Sample, Samples, TrialError, Workload};
 
 use super::{check, run, run_job};
 use crate::{JobPlace, trial};
@@ -62,21 +62,14 @@ impl Workload for StorageMetadataWorkload {
         let config =
             MetadataConfig { directory: place.directory.clone(), more_directories, ..config.clone() };
         let timeout = trial::timeout(self.time(&config));
-        let on_event = &mut *context.on_event;
-        let mut first_error = None;
-        let mut on_phase = |phase: &MetadataPhase| match Sample::new(phase, None) {
-            Ok(sample) => on_event(Event::Sample(sample)),
-            Err(error) => first_error = Some(error),
-        };
+        let mut samples = Samples::of(&mut *context.on_event);
+        let mut on_phase = |phase: &MetadataPhase| samples.add(Sample::new(phase, None));
         let found = if config.hosts.is_some() {
             let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
             run_job(job, &config, timeout, context.stop, &mut on_phase, &|_| ())
         } else {
             run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_phase, &|_| ())
         };
-        match first_error {
-            Some(error) => Err(error.into()),
-            None => Ok(found?.whole()?.outcome()?),
-        }
+        samples.end(found?.whole()?.outcome()?)
     }
 }

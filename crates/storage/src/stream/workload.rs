@@ -6,7 +6,7 @@ use clearstream_schema::{
     outcome::{Metric, MetricKind, Outcome, Unit},
     storage::{StreamConfig, StreamPhase, StreamPoint, bandwidth_name},
 };
-use clearstream_workload::{CLIENT, Context, Event, Sample, TrialError, Workload};
+use clearstream_workload::{CLIENT, Context, Sample, Samples, TrialError, Workload};
 
 use super::{check::check, run, run_job};
 use crate::{JobPlace, trial};
@@ -71,17 +71,13 @@ impl Workload for StorageStream {
         let place = trial::place(context.hosts, &config.directory, config.hosts.as_deref())?;
         let config = StreamConfig { directory: place.directory.clone(), ..config.clone() };
         let timeout = trial::timeout(self.time(&config));
-        let on_event = &mut *context.on_event;
-        let mut first_error = None;
+        let mut samples = Samples::of(&mut *context.on_event);
         let mut on_point = |point: &StreamPoint| {
             let name = bandwidth_name(point.phase);
             let is_headline = config.metrics().first().is_some_and(|kind| kind.name == name);
             let headline =
                 is_headline.then(|| Metric::higher(name, Unit::BytesPerSecond, point.bandwidth_bps / 8.0));
-            match Sample::new(point, headline) {
-                Ok(sample) => on_event(Event::Sample(sample)),
-                Err(error) => first_error = Some(error),
-            }
+            samples.add(Sample::new(point, headline));
         };
         let summary = if config.hosts.is_some() {
             let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
@@ -89,9 +85,6 @@ impl Workload for StorageStream {
         } else {
             run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_point, &|_| ())
         };
-        match first_error {
-            Some(error) => Err(error.into()),
-            None => Ok(summary?.whole()?.outcome()?),
-        }
+        samples.end(summary?.whole()?.outcome()?)
     }
 }

@@ -10,8 +10,7 @@ use std::{
 use clearstream_explore::{Explore, LiveTraffic};
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::Flow;
-use clearstream_message::Message;
-use clearstream_overlap::Overlap;
+use clearstream_messages::{Message, Overlap};
 use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
 use clearstream_schema::{

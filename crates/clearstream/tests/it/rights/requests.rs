@@ -11,8 +11,7 @@ use clearstream_explore::calls as explore;
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
 use clearstream_live::{CollectorOptions, ReadLive};
-use clearstream_message::calls as message;
-use clearstream_overlap::calls as overlap;
+use clearstream_messages::{message, overlap};
 use clearstream_plan::calls as plans;
 use clearstream_probe::calls as probe;
 use clearstream_prove::calls as route;
@@ -28,6 +27,7 @@ use clearstream_schema::{
     rdma::{RdmaConfig, RdmaOperation, VerbsCall, VerbsConfig},
     scope::Right,
 };
+use clearstream_workload::two_sided::{Listen, Run, Stop, TwoSided};
 
 /// A name that would be a program if it were written where programs are named.
 pub(crate) const PROGRAM: &str = "|/tmp/rights-test-program";
@@ -103,7 +103,7 @@ fn measuring() -> Vec<Sample> {
     let measure =
         rdma::Measure { server: nobody, cookie: cookie(), operation, config: RdmaConfig::default() };
     let connects = VerbsConfig { call: VerbsCall::Connect, ..VerbsConfig::default() };
-    vec![
+    let own = vec![
         Sample::of(host::Inspect {}),
         Sample::of(host::Capture {}),
         Sample::of(ExplainSockets {
@@ -130,33 +130,6 @@ fn measuring() -> Vec<Sample> {
             udp_only: false,
         }),
         Sample::of(probe::Close {}),
-        Sample::of(message::Listen {
-            test: 1,
-            cookie: cookie(),
-            address: Some(HERE),
-            config: MessageConfig::default(),
-        }),
-        Sample::of(message::Stop { test: 1 }),
-        Sample::of(message::Run {
-            test: 2,
-            cookie: cookie(),
-            server: nobody,
-            config: MessageConfig::default(),
-        }),
-        Sample::of(overlap::Listen {
-            test: 1,
-            cookie: cookie(),
-            address: Some(HERE),
-            config: OverlapConfig::default(),
-        }),
-        Sample::of(overlap::Stop { test: 1 }),
-        Sample::of(overlap::Run {
-            test: 2,
-            cookie: cookie(),
-            server: nobody,
-            iwarp_port: None,
-            config: OverlapConfig::default(),
-        }),
         Sample::of(explore::Listen {
             test: 1,
             cookie: cookie(),
@@ -175,6 +148,18 @@ fn measuring() -> Vec<Sample> {
         Sample::of(measure),
         Sample::of(rdma::TimeVerbs { server: Some(nobody), cookie: cookie(), config: connects }),
         Sample::of(rdma::Stop {}),
+    ];
+    let message = two_sided::<message::Sides>(MessageConfig::default());
+    own.into_iter().chain(message).chain(two_sided::<overlap::Sides>(OverlapConfig::default())).collect()
+}
+
+/// The calls of a measurement between two sides.
+fn two_sided<W: TwoSided>(config: W::Config) -> [Sample; 3] {
+    let (server, address) = (vec![SocketAddr::new(HERE, 9)], Some(HERE));
+    [
+        Sample::of(Listen::<W> { test: 1, cookie: cookie(), address, config: config.clone() }),
+        Sample::of(Stop::<W> { test: 1, of: W::default() }),
+        Sample::of(Run::<W> { test: 2, cookie: cookie(), server, config }),
     ]
 }
 
