@@ -1,7 +1,9 @@
 //! What other programs print: routing daemons, launchers of MPI and the ranks that they start.
 
+use clearstream_messages::message::MessagePoint;
+use clearstream_messages::overlap::OverlapPoint;
 use clearstream_mpirun::{Line, Text, connection_count};
-use clearstream_schema::{event::Event, message::MessagePoint, overlap::OverlapPoint};
+use clearstream_schema::event::Event;
 use clearstream_watch::bfd;
 
 use crate::text_of;

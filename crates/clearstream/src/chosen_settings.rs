@@ -13,13 +13,13 @@
 use std::{net::IpAddr, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_host::calls::Inspect;
+use clearstream_place::document::Role;
 use clearstream_place::{rank::rank, steering::receiving_interface};
 use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     ByteCount, CoreList, TimeSpan,
     flow::{Direction, FlowConfig, FlowSummary, Protocol},
     host::HostReport,
-    place::Role,
 };
 use clearstream_workload::HostSet;
 use serde::Serialize;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use clearstream_place::document::{SteeredPorts, SteeringReport};
 use clearstream_place::landed::{Seen, landed};
 use clearstream_schema::{
     flow::{Direction, FlowConfig, FlowSummary, Interval},
     host::{HostReport, Nic},
     notice::Notice,
-    place::{SteeredPorts, SteeringReport},
 };
 
 use clearstream_workload::HostSet;

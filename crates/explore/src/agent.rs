@@ -10,13 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::document::{ExplorationConfig, Explored};
 use clearstream_control::{CallContext, Done, Registration, Service};
 use clearstream_messages::connection::{self, Listener, Secret, SocketOptions};
 use clearstream_ranks::{RankError, TcpPair, World};
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
-    exploration::{ExplorationConfig, Explored},
 };
 use clearstream_sys::process::host_name;
 use socket2::Socket;

@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
+use crate::document::{ExplorationConfig, Explored};
 use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done};
 use clearstream_schema::{
     TimeSpan,
     control::{Cookie, Failure},
-    exploration::{ExplorationConfig, Explored},
     scope::Right,
 };
 use serde::{Deserialize, Serialize};

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::document::{ExplorationConfig, Explored};
 use clearstream_control::{CallEvent as _, Peer, PeerError};
 use clearstream_schema::{
     TimeSpan,
     control::{Cookie, Failure},
-    exploration::{ExplorationConfig, Explored},
 };
 use clearstream_workload::{HostSet, TrialError};
 

@@ -3,13 +3,13 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
+use crate::document::{Exploration, ExplorationConfig, ExplorationTransport, Explored};
 use clearstream_control::Services;
 use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, Line, Ranks, RanksProgram, ending_notice};
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
     event::{Event as JobEvent, EventKind},
-    exploration::{Exploration, ExplorationConfig, ExplorationTransport, Explored},
     outcome::{MetricKind, Outcome},
 };
 use clearstream_workload::{Context, Event, TrialError, Workload};

@@ -1,9 +1,7 @@
 //! Protocol errors of a peer, and errors of a test.
 
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    iperf3::Iperf3Summary,
-};
+use crate::document::Iperf3Summary;
+use clearstream_schema::control::{Failure, FailureKind};
 
 use crate::wire::State;
 

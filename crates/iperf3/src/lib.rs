@@ -14,6 +14,7 @@
 mod client;
 mod control;
 pub mod datagram_header;
+pub mod document;
 mod error;
 mod object;
 mod parameters;

@@ -1,12 +1,12 @@
 //! The results of a test: those of this end joined with those reported by the peer. Goodput is always the
 //! receiver's.
 
+use crate::document::{
+    Iperf3Direction, Iperf3Peer, Iperf3Role, Iperf3Source, Iperf3Stream, Iperf3Summary, NOT_MEASURED,
+};
 use clearstream_flow::engine::Role;
 use clearstream_schema::{
     flow::{Direction, FlowConfig, FlowSettings, Protocol},
-    iperf3::{
-        Iperf3Direction, Iperf3Peer, Iperf3Role, Iperf3Source, Iperf3Stream, Iperf3Summary, NOT_MEASURED,
-    },
     notice::Notice,
 };
 

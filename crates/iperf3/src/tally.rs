@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::document::{Iperf3Datagrams, Iperf3Interval};
 use clearstream_flow::engine::Role;
-use clearstream_schema::{
-    flow::SideInterval,
-    iperf3::{Iperf3Datagrams, Iperf3Interval},
-};
+use clearstream_schema::flow::SideInterval;
 
 use crate::udp::{Count, Counts};
 

@@ -41,9 +41,17 @@ impl<P: DeserializeOwned> Line<P> {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::message::MessagePoint;
+    use clearstream_schema::mpi::InterfaceBytes;
+    use serde::Deserialize;
 
-    type Line = super::Line<MessagePoint>;
+    /// What is read of a point.
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Point {
+        size_bytes: u64,
+        interfaces: Option<InterfaceBytes>,
+    }
+
+    type Line = super::Line<Point>;
 
     #[test]
     fn lines_of_the_program_are_read_and_text_of_launchers_is_not() {

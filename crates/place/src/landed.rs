@@ -2,10 +2,8 @@
 //! `SO_INCOMING_NAPI_ID` against the NAPI instances of the queues, or, where
 //! these are not known, its `SO_INCOMING_CPU` against the queues' interrupts.
 
-use clearstream_schema::{
-    host::{HostReport, Nic},
-    place::{LandedFlow, SteeredFlow},
-};
+use crate::document::{LandedFlow, SteeredFlow};
+use clearstream_schema::host::{HostReport, Nic};
 
 use crate::steering::queue_core;
 

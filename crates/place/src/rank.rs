@@ -8,10 +8,10 @@
 
 use std::cmp::Reverse;
 
+use crate::document::{Closeness, ExcludedCore, RANKING_SCHEMA, RankedCore, Ranking, Role, RoleRanking};
 use clearstream_schema::{
     host::{HostReport, Nic, ProcessingUnit},
     human::count,
-    place::{Closeness, ExcludedCore, RANKING_SCHEMA, RankedCore, Ranking, Role, RoleRanking},
 };
 
 use crate::{PlaceError, host_name, interface};

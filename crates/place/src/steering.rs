@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::document::{PORTS_SCHEMA, SteeredFlow, SteeredPorts};
 use clearstream_schema::{
     CoreList,
     flow::Protocol,
     host::{HostReport, Nic, Rss},
-    place::{PORTS_SCHEMA, SteeredFlow, SteeredPorts},
 };
 
 use crate::{

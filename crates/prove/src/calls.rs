@@ -6,10 +6,9 @@ use std::{
     time::Duration,
 };
 
+use crate::document::WireOutcome;
 use clearstream_control::{Call, Done, MARGIN};
-use clearstream_schema::{
-    control::Cookie, counters::HostCounters, prefix::Prefix, proof::WireOutcome, scope::Right,
-};
+use clearstream_schema::{control::Cookie, counters::HostCounters, prefix::Prefix, scope::Right};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of lookups per [`Lookup`]: what fits into a frame.

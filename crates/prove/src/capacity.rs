@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{proof::RouteResult, tune::Severity};
+use crate::document::RouteResult;
+use clearstream_schema::tune::Severity;
 
 use super::{
     calls::PathMtuFound,

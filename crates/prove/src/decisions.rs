@@ -6,7 +6,8 @@ use std::{
     net::IpAddr,
 };
 
-use clearstream_schema::{fabric::ReturnPath, proof::LostAt};
+use crate::document::LostAt;
+use clearstream_schema::fabric::ReturnPath;
 
 use super::{
     calls::{Decision, Lookup, WireProtocol},

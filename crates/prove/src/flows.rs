@@ -9,7 +9,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use clearstream_schema::proof::{FlowPath, WireOutcome};
+use crate::document::{FlowPath, WireOutcome};
 
 use super::{
     calls::{Lookup, LookupResult, WireProtocol},

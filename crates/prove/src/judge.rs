@@ -10,10 +10,8 @@ use super::{
     shares::fit,
     tested_route::TestedRoute,
 };
-use clearstream_schema::{
-    fabric::ReturnPath,
-    proof::{FlowPath, GatewayResult, LostAt, PairResult, RouteResult, WireOutcome},
-};
+use crate::document::{FlowPath, GatewayResult, LostAt, PairResult, RouteResult, WireOutcome};
+use clearstream_schema::fabric::ReturnPath;
 
 /// The gateways' observations of every flow.
 #[derive(Debug, Default)]

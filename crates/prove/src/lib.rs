@@ -18,6 +18,7 @@ mod agent;
 pub mod calls;
 mod capacity;
 mod decisions;
+pub mod document;
 mod facts;
 mod findings;
 mod flows;

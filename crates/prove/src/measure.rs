@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use crate::document::{ForwardingLimit, ForwardingRate};
 use clearstream_control::encoding;
 use clearstream_flow::FlowEvent;
 use clearstream_probe::calls as probe;
@@ -15,7 +16,6 @@ use clearstream_schema::{
     counters::HostCounters,
     flow::{FlowConfig, FlowSummary},
     human,
-    proof::{ForwardingLimit, ForwardingRate},
 };
 
 use super::{

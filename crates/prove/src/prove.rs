@@ -7,18 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_control::Peer;
-use clearstream_schema::{
-    TimeSpan,
-    control::Cookie,
-    counters::HostCounters,
-    notice::Notice,
-    proof::{
-        LostAt, PacketWitnesses, ROUTE_PROOF_SCHEMA, RouteResult, RouteVerification, VerificationFinding,
-        VerificationVerdict,
-    },
-    tune::Severity,
+use crate::document::{
+    LostAt, PacketWitnesses, ROUTE_PROOF_SCHEMA, RouteResult, RouteVerification, VerificationFinding,
+    VerificationVerdict,
 };
+use clearstream_control::Peer;
+use clearstream_schema::{TimeSpan, control::Cookie, counters::HostCounters, notice::Notice, tune::Severity};
 use clearstream_stats::median;
 
 use super::{

@@ -5,7 +5,7 @@
 //! weights. The kernels' lookups do: they take microseconds, and flows verify their
 //! predictions.
 
-use clearstream_schema::proof::{GatewayResult, RouteResult, ShareFit, VerificationFinding};
+use crate::document::{GatewayResult, RouteResult, ShareFit, VerificationFinding};
 use clearstream_stats::{chance_deviation, goodness_of_fit};
 
 use super::{decisions::Direction as Way, findings::error, flows::TRUSTED_RATIO, tested_route::TestedRoute};

@@ -20,7 +20,6 @@ pub mod diagnosis;
 pub mod dscp;
 pub mod event;
 pub mod exit;
-pub mod exploration;
 pub mod fabric;
 pub mod failure;
 pub mod flow;
@@ -30,22 +29,16 @@ pub mod hosts;
 pub mod human;
 pub mod improvement;
 pub mod indirection;
-pub mod iperf3;
 pub mod json;
 pub mod lab;
 pub mod line_rate;
 pub mod live;
-pub mod live_traffic;
-pub mod message;
 pub mod mpi;
 pub mod notice;
 pub mod outcome;
-pub mod overlap;
-pub mod place;
 pub mod plan;
 pub mod prefix;
 pub mod probe;
-pub mod proof;
 pub mod provenance;
 pub mod published;
 pub mod rdma;
@@ -65,6 +58,17 @@ pub mod watch;
 /// assertions nothing is derived.
 #[cfg(not(debug_assertions))]
 pub use clearstream_schema_derive::JsonSchema;
+/// What has a JSON schema, in builds that make schemas.
+#[cfg(debug_assertions)]
+pub trait WithSchema: schemars::JsonSchema {}
+#[cfg(debug_assertions)]
+impl<T: schemars::JsonSchema> WithSchema for T {}
+/// What has a JSON schema, in builds that make schemas: this one does not.
+#[cfg(not(debug_assertions))]
+pub trait WithSchema {}
+#[cfg(not(debug_assertions))]
+impl<T> WithSchema for T {}
+
 pub use dscp::Dscp;
 pub use exit::ExitCode;
 #[cfg(debug_assertions)]

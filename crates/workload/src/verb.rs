@@ -5,8 +5,7 @@ use std::fmt::Debug;
 
 use clap::Args;
 use clearstream_output::Paint;
-use clearstream_schema::control::Failure;
-use schemars::JsonSchema;
+use clearstream_schema::{WithSchema, control::Failure};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::Workload;
@@ -14,7 +13,7 @@ use crate::Workload;
 /// A workload that is a verb.
 pub trait Verb: Workload<Config: Args + Debug> + Default + Debug {
     /// The document of its outcomes, which the verb prints.
-    type Document: Serialize + DeserializeOwned + JsonSchema + Debug;
+    type Document: Serialize + DeserializeOwned + WithSchema + Debug;
 
     /// Name and version of the document as it is printed.
     const DOCUMENT: (&'static str, u32);

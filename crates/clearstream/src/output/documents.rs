@@ -3,20 +3,20 @@
 //! [`Output`](super::Output) takes nothing else. The list makes the committed
 //! schemas too (`schemas`).
 
+use clearstream_explore::document::Exploration;
+use clearstream_place::document::{Placement, Ranking, SteeredPorts};
+use clearstream_prove::document::RouteVerification;
 use clearstream_schema::{
     JsonSchema,
     congestion::CongestionControls,
     connections::Connections,
     diagnosis::Diagnosis,
     event::ErrorDocument,
-    exploration::Exploration,
     fabric::FabricFile,
     host::HostReport,
     improvement::Improvement,
     live::LiveSummary,
-    place::{Placement, Ranking, SteeredPorts},
     plan::{Plan, Verification},
-    proof::RouteVerification,
     provenance::Provenance,
     route_plan::RoutePlan,
     semantics::StorageSemantics,

@@ -1,6 +1,7 @@
 //! An exploration for people.
 
-use clearstream_schema::{exploration::Exploration, human};
+use clearstream_explore::document::Exploration;
+use clearstream_schema::human;
 
 use super::{quantity::count, table::table};
 

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 
 use clearstream_iperf3::Parameters;
-use clearstream_schema::{
-    flow::{Direction, FlowConfig, FlowSettings, Protocol},
-    iperf3::{Iperf3Direction, Iperf3Interval, Iperf3Role, Iperf3Source, Iperf3Summary},
+use clearstream_iperf3::document::{
+    Iperf3Direction, Iperf3Interval, Iperf3Role, Iperf3Source, Iperf3Summary,
 };
+use clearstream_schema::flow::{Direction, FlowConfig, FlowSettings, Protocol};
 
 use super::{
     Paint, escaped,
@@ -190,7 +190,8 @@ pub fn started(peer: &SocketAddr, parameters: &Parameters) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::{flow::SideInterval, iperf3::Iperf3Datagrams};
+    use clearstream_iperf3::document::Iperf3Datagrams;
+    use clearstream_schema::flow::SideInterval;
 
     use super::*;
 

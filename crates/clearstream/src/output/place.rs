@@ -2,10 +2,8 @@
 
 use std::fmt::Write as _;
 
-use clearstream_schema::{
-    place::{Closeness, Placement, Ranking, Role, SpreadMethod, SteeredPorts},
-    plan::{Effect, Setting},
-};
+use clearstream_place::document::{Closeness, Placement, Ranking, Role, SpreadMethod, SteeredPorts};
+use clearstream_schema::plan::{Effect, Setting};
 
 use super::table::{cores, or_dash, table};
 

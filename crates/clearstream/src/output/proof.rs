@@ -2,14 +2,11 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use clearstream_schema::{
-    fabric::ReturnPath,
-    proof::{
-        ForwardingLimit, GatewayResult, RouteResult, RouteVerification, ShareFit, VerificationFinding,
-        VerificationVerdict,
-    },
-    tune::Severity,
+use clearstream_prove::document::{
+    ForwardingLimit, GatewayResult, RouteResult, RouteVerification, ShareFit, VerificationFinding,
+    VerificationVerdict,
 };
+use clearstream_schema::{fabric::ReturnPath, tune::Severity};
 
 use super::{
     Paint,

@@ -1,5 +1,8 @@
 //! JSON schemas of all documents, made out of their types: `tests/it/schemas.rs` compares the committed ones with them.
 
+use clearstream_iperf3::document::Iperf3Interval;
+use clearstream_messages::message::{MessagePoint, MessageSummary};
+use clearstream_messages::overlap::{OverlapPoint, OverlapSummary};
 use clearstream_schema::{
     JsonSchema,
     all_pairs::{AllPairsSummary, PairGoodput},
@@ -8,11 +11,8 @@ use clearstream_schema::{
     flow::{FlowSummary, Interval},
     gateways::GatewaySummary,
     hosts::HostsFile,
-    iperf3::Iperf3Interval,
     lab::LabFile,
     live::LiveSample,
-    message::{MessagePoint, MessageSummary},
-    overlap::{OverlapPoint, OverlapSummary},
     probe::ProbeSummary,
     provenance::Provenance,
     rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSample, VerbsSummary},

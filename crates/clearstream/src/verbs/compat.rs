@@ -8,12 +8,10 @@ use std::{
 };
 
 use clearstream_control::rate::{Admission, LogLimit};
+use clearstream_iperf3::document::{Iperf3Interval, Iperf3Summary};
 use clearstream_iperf3::{IDLE_LIMIT, Iperf3Error, Iperf3Event, Server, ServerEvent, ServerOptions, wire};
 use clearstream_schema::JsonSchema;
-use clearstream_schema::{
-    flow::FlowConfig,
-    iperf3::{Iperf3Interval, Iperf3Summary},
-};
+use clearstream_schema::flow::FlowConfig;
 use clearstream_workload::TrialError;
 use serde::Serialize;
 

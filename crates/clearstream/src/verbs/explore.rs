@@ -14,9 +14,10 @@ use std::{
 };
 
 use clearstream_configfile::did_you_mean;
+use clearstream_explore::document::Exploration;
 use clearstream_explore::{ExploreConfig, ExploreError, MODELS, Program, explore};
 use clearstream_ranks::{self as ranks, RankError, World as _, threads};
-use clearstream_schema::{ByteCount, exploration::Exploration};
+use clearstream_schema::ByteCount;
 use serde_json::json;
 
 use crate::{

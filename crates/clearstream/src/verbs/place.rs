@@ -7,6 +7,7 @@ use std::{
 
 use clap::Subcommand;
 use clearstream_host::{HostRoot, calls::Inspect, capture};
+use clearstream_place::document::Role;
 use clearstream_place::{
     path::PathHash,
     placement, rank,
@@ -17,7 +18,6 @@ use clearstream_schema::{
     CoreList,
     flow::Protocol,
     host::{HostReport, Nic, Rss},
-    place::Role,
 };
 
 use clearstream_workload::HostSet;

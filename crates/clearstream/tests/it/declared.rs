@@ -5,15 +5,15 @@
 use std::collections::BTreeSet;
 
 use clearstream::workloads::registry;
+use clearstream_explore::document::{Exploration, Explored};
+use clearstream_explore::live_traffic::document;
+use clearstream_messages::message::MessageSummary;
+use clearstream_messages::overlap::OverlapSummary;
 use clearstream_schema::{
     all_pairs::AllPairsSummary,
-    exploration::{Exploration, Explored},
     flow::FlowSummary,
     gateways::GatewaySummary,
-    live_traffic,
-    message::MessageSummary,
     outcome::Outcome,
-    overlap::OverlapSummary,
     probe::ProbeSummary,
     rdma::{RdmaSummary, VerbsSummary},
     semantics::StorageSemantics,
@@ -168,7 +168,7 @@ fn of_explorations(seen: &mut Seen) {
     }));
     let mut explored = Explored::default();
     explored.add(found.clone());
-    let both = live_traffic::beside(flows.outcome().unwrap(), &explored);
+    let both = document::beside(flows.outcome().unwrap(), &explored);
     // 16 bytes in 4 ns.
     assert_eq!(both.metric("application-rate").unwrap().value, 3.2e10);
     assert_declared(seen, "live-traffic", &json!({}), &both);

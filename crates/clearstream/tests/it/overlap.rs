@@ -5,12 +5,9 @@ use crate::common;
 use std::{fs, process::Command, time::Duration};
 
 use crate::common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
+use clearstream_messages::overlap::{OVERLAP_SUMMARY_SCHEMA, OverlapSummary};
 use clearstream_record::Reader;
-use clearstream_schema::{
-    outcome::Unit,
-    overlap::{OVERLAP_SUMMARY_SCHEMA, OverlapSummary},
-    record::TrialDocument,
-};
+use clearstream_schema::{outcome::Unit, record::TrialDocument};
 use serde_json::Value;
 
 const QUICK: [&str; 12] = [

@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::document::{EXPLORATION_SCHEMA, Exploration, ExplorationRank, ModelParameter};
 use clearstream_ranks::{RankError, World};
-use clearstream_schema::exploration::{EXPLORATION_SCHEMA, Exploration, ExplorationRank, ModelParameter};
 
 use crate::{
     program::{Fault, Program},

@@ -6,6 +6,8 @@ use std::{
 };
 
 use clearstream_control::{Call, CallContext, Done, Peer, Registration, Service, Services, memory_pair};
+use clearstream_explore::document::{Exploration, ExplorationConfig, ExplorationTransport};
+use clearstream_explore::live_traffic::document::LiveTrafficConfig;
 use clearstream_explore::{
     Explore, ExploreAgent, ExploreConfig, LiveTraffic, MODELS, Program,
     calls::{Listen, Run, Side, Stop},
@@ -16,8 +18,6 @@ use clearstream_ranks::threads;
 use clearstream_schema::{
     ByteCount, TimeSpan,
     control::{Cookie, Failure, FailureKind},
-    exploration::{Exploration, ExplorationConfig, ExplorationTransport},
-    live_traffic::LiveTrafficConfig,
     outcome::Outcome,
 };
 use clearstream_workload::{Context, HostSet, TrialError, Workload};

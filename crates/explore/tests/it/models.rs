@@ -6,9 +6,9 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
+use clearstream_explore::document::Exploration;
 use clearstream_explore::{ExploreConfig, Program, explore};
 use clearstream_ranks::threads;
-use clearstream_schema::exploration::Exploration;
 
 const CONFIG: ExploreConfig = ExploreConfig { message_bytes: 256, memory_bytes: 1 << 30, cycles: true };
 

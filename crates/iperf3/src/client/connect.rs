@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::document::Iperf3Role;
 use clearstream_flow::engine::{self, Engine, Role};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     flow::{FlowConfig, Protocol},
-    iperf3::Iperf3Role,
     notice::Notice,
 };
 use clearstream_sys::connect::connect_within;

@@ -11,12 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::document::{Iperf3Interval, Iperf3Role, Iperf3Summary};
 use clearstream_flow::engine::{Engine, Role, Schedule};
 use clearstream_schema::{
     ByteCount,
     control::{Failure, FailureKind},
     flow::{FlowConfig, FlowSettings, Protocol},
-    iperf3::{Iperf3Interval, Iperf3Role, Iperf3Summary},
     notice::Notice,
 };
 use clearstream_sys::tcp_info;

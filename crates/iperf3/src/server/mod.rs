@@ -13,10 +13,8 @@ use std::{
     time::Duration,
 };
 
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    iperf3::{Iperf3Interval, Iperf3Summary},
-};
+use crate::document::{Iperf3Interval, Iperf3Summary};
+use clearstream_schema::control::{Failure, FailureKind};
 
 use self::listener::{Arrival, Listener};
 use crate::{

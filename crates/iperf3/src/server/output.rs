@@ -1,9 +1,7 @@
 //! Server output for clients with `--get-server-output`: this server's own results, under its own name.
 
-use clearstream_schema::{
-    human::{bytes, rate},
-    iperf3::Iperf3Interval,
-};
+use crate::document::Iperf3Interval;
+use clearstream_schema::human::{bytes, rate};
 
 use crate::tally::Tally;
 

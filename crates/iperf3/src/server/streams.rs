@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::document::Iperf3Role;
 use clearstream_flow::engine::{self, Engine, Role};
 use clearstream_schema::{
     BitRate, ByteCount, CoreList, TimeSpan,
     control::{Failure, FailureKind},
     flow::{Direction, FlowConfig, Protocol, ReceiveMethod, SendMethod},
-    iperf3::Iperf3Role,
     notice::Notice,
 };
 use clearstream_sys::socket as options;

@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::document::{Iperf3Role, Iperf3Summary};
 use clearstream_flow::engine::{self, Engine, Role, Schedule};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     flow::{FlowConfig, FlowSettings, Protocol},
-    iperf3::{Iperf3Role, Iperf3Summary},
     notice::Notice,
 };
 

@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
+use crate::message::{MessageConfig, MessageSideSettings};
 use clearstream_schema::{
     ByteCount,
     control::{Failure, FailureKind},
-    message::{MessageConfig, MessageSideSettings},
     notice::Notice,
 };
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};

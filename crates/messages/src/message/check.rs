@@ -1,9 +1,7 @@
 //! Validation of options on the controller, before any side effect.
 
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    message::{MessageConfig, MessageMethod},
-};
+use crate::message::{MessageConfig, MessageMethod};
+use clearstream_schema::control::{Failure, FailureKind};
 
 use crate::failure;
 
@@ -60,7 +58,8 @@ fn unused_with_mpi(config: &MessageConfig) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::{ByteCount, TimeSpan, message::MessageTransport};
+    use crate::message::MessageTransport;
+    use clearstream_schema::{ByteCount, TimeSpan};
 
     use super::*;
 

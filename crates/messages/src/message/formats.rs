@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use clearstream_schema::message::{MessageKind, MessagePoint, MessageSummary};
+use crate::message::{MessageKind, MessagePoint, MessageSummary};
 
 const NETPIPE: &str = "netpipe";
 const NETPIPE_SCREEN: &str = "netpipe-screen";
@@ -86,7 +86,7 @@ fn osu(summary: &MessageSummary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::message::{MessageConfig, MessageLatency, MessageSideSettings};
+    use crate::message::{MessageConfig, MessageLatency, MessageSideSettings};
 
     use super::*;
 

@@ -16,7 +16,9 @@
 //! Slow paths get at least ten, unless these would take ten times the duration.
 
 mod check;
+mod document;
 mod engine;
+mod facts;
 mod formats;
 mod mpi;
 mod notices;
@@ -26,5 +28,7 @@ mod table;
 mod tests;
 mod workload;
 
+pub use document::*;
+pub use facts::*;
 pub use sides::Sides;
 pub use workload::Message;

@@ -2,14 +2,11 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_mpirun::{Ended, Ending, JobConfig, Line, RanksProgram, ending_notice, network_notice};
-use clearstream_schema::{
-    message::{
-        MessageConfig, MessageKind, MessagePoint, MessageSideSettings, MessageSummary, MessageTransport,
-    },
-    notice::Notice,
-    outcome::Outcome,
+use crate::message::{
+    MessageConfig, MessageKind, MessagePoint, MessageSideSettings, MessageSummary, MessageTransport,
 };
+use clearstream_mpirun::{Ended, Ending, JobConfig, Line, RanksProgram, ending_notice, network_notice};
+use clearstream_schema::{notice::Notice, outcome::Outcome};
 use clearstream_workload::{HostSet, TrialError};
 
 /// Time of a size in addition to its duration and warm-up.

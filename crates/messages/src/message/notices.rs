@@ -1,9 +1,7 @@
 //! Caveats that follow from the configuration and the results.
 
-use clearstream_schema::{
-    message::{MessageConfig, MessagePoint},
-    notice::Notice,
-};
+use crate::message::{MessageConfig, MessagePoint};
+use clearstream_schema::notice::Notice;
 
 /// Number of messages below which a distribution is not significant.
 const SIGNIFICANT_MESSAGES: u64 = 10;

@@ -5,10 +5,8 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use clearstream_schema::{
-    control::{Cookie, Failure, FailureKind},
-    message::{MessageConfig, MessageMethod, MessagePoint, MessageSideSettings},
-};
+use crate::message::{MessageConfig, MessageMethod, MessagePoint, MessageSideSettings};
+use clearstream_schema::control::{Cookie, Failure, FailureKind};
 use clearstream_workload::{
     call_names,
     two_sided::{CallNames, Hold, Side, TwoSided},

@@ -1,12 +1,14 @@
 //! Messages by size for people.
 
+use crate::message::{
+    MessageConfig, MessageKind, MessageMethod, MessagePoint, MessageSummary, MessageTransport,
+};
 use clearstream_output::{
     Paint,
     table::{or_dash, table},
 };
 use clearstream_schema::{
     human::{count, rate, time},
-    message::{MessageConfig, MessageKind, MessageMethod, MessagePoint, MessageSummary, MessageTransport},
     outcome::Unit,
 };
 
@@ -31,7 +33,7 @@ pub(super) fn summary(summary: &MessageSummary, paint: Paint) -> String {
         &[">size", ">bandwidth", ">messages/s", ">windows", ">client CPU", ">server CPU"]
     };
     let mut text = format!("{}\n{}", title(config), table(heads, rows));
-    let side = |role: &str, side: &clearstream_schema::message::MessageSideSettings| {
+    let side = |role: &str, side: &crate::message::MessageSideSettings| {
         format!(
             "\n{role}: send buffer {}, receive buffer {} (as the connection began), {}, {}, segments of {} bytes",
             or_dash(side.send_buffer_bytes),
@@ -84,7 +86,7 @@ fn row(config: &MessageConfig, point: &MessagePoint) -> Vec<String> {
     let percent = |ratio: f64| Unit::Ratio.text(ratio);
     let mut cells = vec![point.size_bytes.to_string()];
     if config.kind == MessageKind::PingPong {
-        let of = |value: fn(&clearstream_schema::message::MessageLatency) -> u64| {
+        let of = |value: fn(&crate::message::MessageLatency) -> u64| {
             point.latency.as_ref().map_or_else(|| "-".to_owned(), |latency| time(value(latency)))
         };
         cells.extend([of(|it| it.p50_ns), of(|it| it.p99_ns), of(|it| it.min_ns), of(|it| it.mean_ns)]);

@@ -2,12 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::message::{MessageConfig, MessageKind, MessageMethod, MessageSummary};
 use clearstream_control::{Peer, Services, memory_pair};
-use clearstream_schema::{
-    ByteCount, TimeSpan,
-    control::FailureKind,
-    message::{MessageConfig, MessageKind, MessageMethod, MessageSummary},
-};
+use clearstream_schema::{ByteCount, TimeSpan, control::FailureKind};
 use clearstream_workload::{CLIENT, Context, Host, HostSet, TrialError, Workload, two_sided::TwoSidedAgent};
 
 use super::{Message, Sides};

@@ -3,13 +3,13 @@
 
 use std::sync::atomic::AtomicBool;
 
+use crate::message::{MessageConfig, MessageKind, MessagePoint, MessageSummary};
 use clearstream_control::Services;
 use clearstream_output::Paint;
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
     human,
-    message::{MessageConfig, MessageKind, MessagePoint, MessageSummary},
     outcome::{Metric, MetricKind, Outcome, Unit},
 };
 use clearstream_workload::{

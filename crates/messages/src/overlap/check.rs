@@ -1,9 +1,7 @@
 //! Validation of options on the controller, before any side effect.
 
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    overlap::OverlapConfig,
-};
+use crate::overlap::OverlapConfig;
+use clearstream_schema::control::{Failure, FailureKind};
 
 use crate::failure;
 

@@ -3,10 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use clearstream_schema::{
-    control::Failure,
-    overlap::{OverlapConfig, OverlapSideSettings, OverlapTransport},
-};
+use crate::overlap::{OverlapConfig, OverlapSideSettings, OverlapTransport};
+use clearstream_schema::control::Failure;
 use clearstream_workload::two_sided::Hold;
 use socket2::Socket;
 

@@ -15,7 +15,9 @@
 
 mod check;
 mod connect;
+mod document;
 mod engine;
+mod facts;
 mod mpi;
 mod notices;
 mod sides;
@@ -24,5 +26,7 @@ mod table;
 mod tests;
 mod workload;
 
+pub use document::*;
+pub use facts::*;
 pub use sides::Sides;
 pub use workload::Overlap;

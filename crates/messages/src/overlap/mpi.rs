@@ -2,13 +2,11 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_mpirun::{Ended, Ending, JobConfig, Line, RanksProgram, ending_notice, network_notice};
-use clearstream_schema::{
-    outcome::Outcome,
-    overlap::{
-        OverlapConfig, OverlapMethod, OverlapPoint, OverlapSideSettings, OverlapSummary, OverlapTransport,
-    },
+use crate::overlap::{
+    OverlapConfig, OverlapMethod, OverlapPoint, OverlapSideSettings, OverlapSummary, OverlapTransport,
 };
+use clearstream_mpirun::{Ended, Ending, JobConfig, Line, RanksProgram, ending_notice, network_notice};
+use clearstream_schema::outcome::Outcome;
 use clearstream_workload::{HostSet, TrialError, Workload as _};
 
 use super::Overlap;

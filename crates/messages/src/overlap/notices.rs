@@ -1,10 +1,7 @@
 //! Caveats that follow from the configuration and the results.
 
-use clearstream_schema::{
-    human,
-    notice::Notice,
-    overlap::{OverlapConfig, OverlapPoint},
-};
+use crate::overlap::{OverlapConfig, OverlapPoint};
+use clearstream_schema::{human, notice::Notice};
 
 /// Availability above which the reference, the work alone, must have been disturbed.
 const AVAILABILITY_MAX: f64 = 1.05;

@@ -2,10 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use clearstream_schema::{
-    control::{Cookie, Failure, FailureKind},
-    overlap::{OverlapConfig, OverlapPoint, OverlapSideSettings},
-};
+use crate::overlap::{OverlapConfig, OverlapPoint, OverlapSideSettings};
+use clearstream_schema::control::{Cookie, Failure, FailureKind};
 use clearstream_workload::{
     call_names,
     two_sided::{CallNames, Hold, Side, TwoSided},

@@ -1,5 +1,8 @@
 //! Overlap of work and messages for people.
 
+use crate::overlap::{
+    OverlapConfig, OverlapMethod, OverlapPoint, OverlapSideSettings, OverlapSummary, OverlapTransport,
+};
 use clearstream_output::{
     Paint,
     table::{or_dash, table},
@@ -7,9 +10,6 @@ use clearstream_output::{
 use clearstream_schema::{
     human::{self, count, rate},
     outcome::Unit,
-    overlap::{
-        OverlapConfig, OverlapMethod, OverlapPoint, OverlapSideSettings, OverlapSummary, OverlapTransport,
-    },
     rdma::RdmaProgress,
 };
 
@@ -110,7 +110,7 @@ fn side(config: &OverlapConfig, settings: &OverlapSideSettings) -> Option<String
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::overlap::OverlapMeasured;
+    use crate::overlap::OverlapMeasured;
 
     use super::*;
 

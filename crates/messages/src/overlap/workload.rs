@@ -3,6 +3,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use crate::overlap::{OverlapConfig, OverlapPoint, OverlapSummary, OverlapTransport};
 use clearstream_control::Services;
 use clearstream_output::Paint;
 use clearstream_schema::{
@@ -10,7 +11,6 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     human,
     outcome::{Metric, MetricKind, Outcome, Unit},
-    overlap::{OverlapConfig, OverlapPoint, OverlapSummary, OverlapTransport},
     rdma::RdmaProgress,
 };
 use clearstream_workload::{

@@ -1,9 +1,7 @@
 //! Assignment of cores: interrupts first, then one thread per flow next to them.
 
-use clearstream_schema::{
-    host::{HostReport, Nic, QueueDirection},
-    place::{FlowPlacement, QueuePlacement, RankedCore, SpreadMethod},
-};
+use crate::document::{FlowPlacement, QueuePlacement, RankedCore, SpreadMethod};
+use clearstream_schema::host::{HostReport, Nic, QueueDirection};
 
 use crate::rank::View;
 

@@ -8,12 +8,12 @@ mod assign;
 mod steps;
 mod table;
 
+use crate::document::{PLACEMENT_SCHEMA, Placement, SpreadMethod};
 use clearstream_host::HostRoot;
 use clearstream_schema::{
     CoreList,
     host::{HostReport, Nic},
     human::count,
-    place::{PLACEMENT_SCHEMA, Placement, SpreadMethod},
     plan::{PLAN_SCHEMA, Plan, PlanHost},
 };
 
@@ -69,7 +69,7 @@ pub fn plan(root: &HostRoot, host: &HostReport, name: &str, flows: u32) -> Resul
 
 /// Start options of the processes: no setting of the host.
 fn processes(assignment: &Assignment, memory_node: Option<u32>) -> Vec<String> {
-    let list = |core: fn(&clearstream_schema::place::FlowPlacement) -> u32| {
+    let list = |core: fn(&crate::document::FlowPlacement) -> u32| {
         CoreList(assignment.flows.iter().map(core).collect()).to_string()
     };
     let memory = memory_node.map_or(String::new(), |node| format!(" --memory-node {node}"));

@@ -1,11 +1,11 @@
 //! The steps of a placement: settings that are not yet as they should be.
 
+use crate::document::SpreadMethod;
 use clearstream_host::{HostRoot, parse::cpuset};
 use clearstream_schema::{
     CoreList,
     host::{HostReport, Nic},
     human::count,
-    place::SpreadMethod,
     plan::{Effect, Setting, Step},
 };
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use clearstream_host::{HostRoot, capture, inspect};
+use clearstream_place::document::{Closeness, RankedCore, Ranking, Role, SpreadMethod};
 use clearstream_place::{
     PlaceError, placement,
     rank::rank,
@@ -19,7 +20,6 @@ use clearstream_schema::{
     flow::Protocol,
     host::{HostReport, LlcGroup, Nic, NowAndMax, NumaNode, ProcessingUnit, Rss},
     indirection::Indirection,
-    place::{Closeness, RankedCore, Ranking, Role, SpreadMethod},
     plan::Setting,
 };
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clearstream_place::document::SteeredFlow;
 use clearstream_place::{
     landed::{Seen, landed},
     path::PathHash,
@@ -11,7 +12,6 @@ use clearstream_place::{
 use clearstream_schema::{
     flow::Protocol,
     host::{HostReport, Interrupt, InterruptQueue, Nic, QueueDirection, Rss},
-    place::SteeredFlow,
 };
 
 /// "Verifying the RSS hash calculation", Microsoft.

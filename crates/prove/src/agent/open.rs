@@ -12,10 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{
-    control::{Failure, FailureKind},
-    proof::WireOutcome,
-};
+use crate::document::WireOutcome;
+use clearstream_schema::control::{Failure, FailureKind};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,

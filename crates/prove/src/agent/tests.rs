@@ -3,8 +3,9 @@ use std::{
     net::{IpAddr, SocketAddr, TcpStream},
 };
 
+use crate::document::WireOutcome;
 use clearstream_control::{Call, Peer, Services, memory_pair};
-use clearstream_schema::{control::Cookie, proof::WireOutcome};
+use clearstream_schema::control::Cookie;
 
 use super::{super::calls::WireProtocol, *};
 

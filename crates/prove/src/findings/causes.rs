@@ -6,10 +6,8 @@ use std::{
     net::IpAddr,
 };
 
-use clearstream_schema::{
-    human::{count as counted, few},
-    proof::{LostAt, VerificationFinding},
-};
+use crate::document::{LostAt, VerificationFinding};
+use clearstream_schema::human::{count as counted, few};
 
 use super::{
     super::{calls::Decision, decisions::Direction, judge::Judged},

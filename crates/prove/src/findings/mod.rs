@@ -8,10 +8,10 @@ use std::{
     net::IpAddr,
 };
 
+use crate::document::{LostAt, RouteResult, VerificationFinding, WireOutcome};
 use clearstream_schema::{
     fabric::ReturnPath,
     human::{self, count, few},
-    proof::{LostAt, RouteResult, VerificationFinding, WireOutcome},
     tune::Severity,
 };
 

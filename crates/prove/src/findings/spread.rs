@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::document::VerificationFinding;
 use clearstream_routing::multipath::ports_are_hashed;
 use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
     human::count,
-    proof::VerificationFinding,
 };
 
 use super::{

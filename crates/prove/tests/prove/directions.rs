@@ -1,9 +1,9 @@
 //! Return paths and hash policies that are as planned.
 
+use clearstream_prove::document::{RouteVerification, VerificationVerdict};
 use clearstream_schema::{
     TimeSpan,
     fabric::{HashPolicy, ReturnPath},
-    proof::{RouteVerification, VerificationVerdict},
 };
 
 use clearstream_prove::ProofOptions;
@@ -53,7 +53,7 @@ fn root_without_a_return_path_two_of_three_flows_return_elsewhere() {
                 let rest = listing.split_once(&format!("counter {name} {{")).unwrap().1;
                 rest.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
             };
-            let sum = |counts: fn(&clearstream_schema::proof::PairResult) -> &Vec<u64>| -> u64 {
+            let sum = |counts: fn(&clearstream_prove::document::PairResult) -> &Vec<u64>| -> u64 {
                 route.pairs.iter().map(|pair| counts(pair)[place]).sum()
             };
             assert_eq!(count("forward"), sum(|pair| &pair.forward_counts), "{}", gateway.gateway);

@@ -1,9 +1,7 @@
 //! Wrong configurations and dead gateways are found and reported.
 
-use clearstream_schema::{
-    fabric::ReturnPath,
-    proof::{LostAt, VerificationVerdict},
-};
+use clearstream_prove::document::{LostAt, VerificationVerdict};
+use clearstream_schema::fabric::ReturnPath;
 
 use crate::net::{Net, found, quick};
 

@@ -1,8 +1,9 @@
 //! Replies that take another table by a mark or by their alias: what no lookup without the mark
 //! shows is said as such, and no link, bucket or weight is blamed.
 
+use clearstream_prove::document::RouteVerification;
 use clearstream_prove::{ProofOptions, TestedRoute};
-use clearstream_schema::{TimeSpan, fabric::ReturnPath, proof::RouteVerification};
+use clearstream_schema::{TimeSpan, fabric::ReturnPath};
 
 use crate::net::{GATEWAYS, Net, quick};
 

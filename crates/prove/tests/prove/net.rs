@@ -11,12 +11,12 @@ use std::{
 use clearstream_control::{Peer, Registration, Service, Services, memory_pair};
 use clearstream_flow::FlowAgent;
 use clearstream_probe::ProbeAgent;
+use clearstream_prove::document::RouteVerification;
 use clearstream_prove::{End, GatewayEnds, ProofAgent, ProofOptions, TestedRoute, calls::Lookup, prove};
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
     fabric::{HashPolicy, ReturnPath},
-    proof::RouteVerification,
 };
 use clearstream_testkit::namespace::Host;
 

@@ -2,7 +2,8 @@
 //! owner, and no cause that the hosts' settings exclude.
 
 use clearstream_prove::ProofOptions;
-use clearstream_schema::{TimeSpan, fabric::ReturnPath, proof::RouteVerification};
+use clearstream_prove::document::RouteVerification;
+use clearstream_schema::{TimeSpan, fabric::ReturnPath};
 
 use crate::net::{Net, found, quick};
 

@@ -7,6 +7,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use clearstream_explore::live_traffic::document::LiveTrafficConfig;
 use clearstream_explore::{Explore, LiveTraffic};
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::Flow;
@@ -18,7 +19,6 @@ use clearstream_schema::{
     flow::{FlowConfig, FlowSummary, Interval, SideInterval},
     host::{HOST_SCHEMA, HostReport, Interrupt, LlcGroup, Nic, NumaNode, Package, ProcessingUnit},
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
-    live_traffic::LiveTrafficConfig,
     notice::Notice,
     outcome::{Metric, Outcome, Unit},
     record::{RunHost, Treatments},

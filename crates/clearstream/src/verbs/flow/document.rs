@@ -1,10 +1,10 @@
 //! The documents of `clearstream flow`.
 
+use clearstream_place::document::SteeringReport;
 use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     flow::{FlowSummary, Interval},
     lab::DelayLineStats,
-    place::SteeringReport,
     probe::LatencyUnderLoad,
 };
 use serde::Serialize;

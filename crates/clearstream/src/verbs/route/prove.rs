@@ -9,13 +9,10 @@ use std::{
 
 use clearstream_control::Peer;
 use clearstream_lab::RunningLab;
+use clearstream_prove::document::{RouteVerification, VerificationVerdict};
 use clearstream_prove::{ProofOptions, Selection, TestedRoute, prove};
 use clearstream_route::fabric;
-use clearstream_schema::{
-    TimeSpan,
-    proof::{RouteVerification, VerificationVerdict},
-    tune::Severity,
-};
+use clearstream_schema::{TimeSpan, tune::Severity};
 
 use crate::{
     endpoints::{FamilyArgs, agent_command, ssh_agent},

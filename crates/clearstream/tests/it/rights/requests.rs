@@ -8,9 +8,12 @@ use std::{
 use clearstream_control::{Call, Peer, PeerError, Shutdown};
 use clearstream_diagnose::passive::{ExplainSockets, ObserveSockets};
 use clearstream_explore::calls as explore;
+use clearstream_explore::document::ExplorationConfig;
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
 use clearstream_live::{CollectorOptions, ReadLive};
+use clearstream_messages::message::MessageConfig;
+use clearstream_messages::overlap::OverlapConfig;
 use clearstream_messages::{message, overlap};
 use clearstream_plan::calls as plans;
 use clearstream_probe::calls as probe;
@@ -18,10 +21,7 @@ use clearstream_prove::calls as route;
 use clearstream_rdma::calls as rdma;
 use clearstream_schema::{
     control::Cookie,
-    exploration::ExplorationConfig,
     flow::FlowConfig,
-    message::MessageConfig,
-    overlap::OverlapConfig,
     plan::{Plan, PlanHost, Setting, Step},
     probe::ProbeConfig,
     rdma::{RdmaConfig, RdmaOperation, VerbsCall, VerbsConfig},

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use clearstream_schema::message::{MessageConfig, MessageKind, MessageLatency, MessagePoint, MessageSize};
+use crate::message::{MessageConfig, MessageKind, MessageLatency, MessagePoint, MessageSize};
 use clearstream_sys::affinity;
 
 use super::{

@@ -3,7 +3,7 @@
 
 use std::{hint::spin_loop, io, ops::Range};
 
-use clearstream_schema::message::MessageMethod;
+use crate::message::MessageMethod;
 use clearstream_sys::{
     memory::Buffer,
     uring::{Direction, UringDuplex},

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use clearstream_schema::message::{MessageConfig, MessageKind};
+use crate::message::{MessageConfig, MessageKind};
 use clearstream_sys::affinity;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use clearstream_schema::overlap::{OverlapMeasured, OverlapMethod, OverlapPoint};
+use crate::overlap::{OverlapMeasured, OverlapMethod, OverlapPoint};
 
 use super::{EngineError, Session, cpu_ns, protocol::Frame, work::Work};
 

@@ -14,8 +14,8 @@ use std::{
     thread,
 };
 
+use crate::overlap::OverlapConfig;
 use crate::{Damage, Traffic};
-use clearstream_schema::overlap::OverlapConfig;
 use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use client::measure;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use clearstream_schema::overlap::OverlapMethod;
+use crate::overlap::OverlapMethod;
 
 use super::{EngineError, Session, cpu_ns, protocol::Frame};
 

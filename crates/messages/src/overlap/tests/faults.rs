@@ -7,10 +7,10 @@ use std::{
     thread,
 };
 
+use crate::overlap::{OverlapConfig, OverlapMethod, OverlapPoint, OverlapTransport};
 use clearstream_schema::{
     ByteCount, TimeSpan,
     control::{Cookie, FailureKind},
-    overlap::{OverlapConfig, OverlapMethod, OverlapPoint, OverlapTransport},
     rdma::RdmaProgress,
 };
 use clearstream_workload::two_sided::Hold;

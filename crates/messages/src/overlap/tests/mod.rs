@@ -4,13 +4,9 @@ mod faults;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::overlap::{OverlapConfig, OverlapMethod, OverlapSummary, OverlapTransport};
 use clearstream_control::{Peer, Services, memory_pair};
-use clearstream_schema::{
-    ByteCount, TimeSpan,
-    control::FailureKind,
-    overlap::{OverlapConfig, OverlapMethod, OverlapSummary, OverlapTransport},
-    rdma::RdmaProgress,
-};
+use clearstream_schema::{ByteCount, TimeSpan, control::FailureKind, rdma::RdmaProgress};
 use clearstream_workload::{CLIENT, Context, Host, HostSet, TrialError, Workload, two_sided::TwoSidedAgent};
 
 use super::{Overlap, Sides};

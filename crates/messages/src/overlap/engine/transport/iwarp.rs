@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::overlap::{OverlapConfig, OverlapSideSettings};
 use crate::{Traffic, connection::Secret};
 use clearstream_iwarp::{
     verbs::{
@@ -17,7 +18,6 @@ use clearstream_iwarp::{
 use clearstream_schema::{
     control::{Failure, FailureKind},
     failure::firewall_advice,
-    overlap::{OverlapConfig, OverlapSideSettings},
     rdma::RdmaProgress,
 };
 

@@ -1,7 +1,7 @@
 //! Tests of `message`.
 
+use clearstream_messages::message::{MessageConfig, MessageMethod};
 use clearstream_schema::ByteCount;
-use clearstream_schema::message::{MessageConfig, MessageMethod};
 
 fn bytes(config: &MessageConfig) -> Vec<u64> {
     config.message_sizes().iter().map(|size| size.bytes).collect()

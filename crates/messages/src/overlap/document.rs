@@ -2,18 +2,13 @@
 //! returns. The methods and their terms are those of COMB (W. Lawry, C. Wilson,
 //! A. Maccabe, R. Brightwell, Cluster 2002).
 
-mod facts;
-
-pub use facts::*;
-
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteCount, CountRange, TimeSpan, rdma::RdmaProgress};
+use clearstream_schema::{ByteCount, CountRange, TimeSpan, rdma::RdmaProgress};
 
 /// What carries the messages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverlapTransport {
     /// A non-blocking TCP socket, read and written when the program polls.
@@ -35,8 +30,7 @@ impl OverlapTransport {
 }
 
 /// Method of COMB.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverlapMethod {
     /// The client works, and after each interval of work replies to the messages that arrived.
@@ -47,63 +41,62 @@ pub enum OverlapMethod {
 }
 
 /// A measurement as requested. Keys, options and their defaults are these lines.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OverlapConfig {
     /// What carries the messages
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = OverlapConfig::default().transport))]
+    #[arg(long, value_enum, default_value_t = OverlapConfig::default().transport)]
     pub transport: OverlapTransport,
     /// Method of COMB
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = OverlapConfig::default().method))]
+    #[arg(long, value_enum, default_value_t = OverlapConfig::default().method)]
     pub method: OverlapMethod,
     /// Who moves the bytes of a queue pair, on both sides (iwarp)
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = OverlapConfig::default().progress))]
+    #[arg(long, value_enum, default_value_t = OverlapConfig::default().progress)]
     pub progress: RdmaProgress,
     /// Command that starts an MPI job, with options of your own, as in "mpirun.openmpi --mca pml ob1" (default: mpirun)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "COMMAND"))]
+    #[arg(long, value_name = "COMMAND")]
     pub mpirun: Option<String>,
     /// Program of the ranks, with the same path on both hosts (default: clearstream-mpi beside this program, or in the PATH)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "PATH"))]
+    #[arg(long, value_name = "PATH")]
     pub mpi_program: Option<String>,
     /// Message size
-    #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", default_value_t = OverlapConfig::default().size))]
+    #[arg(long, short = 's', value_name = "BYTES", default_value_t = OverlapConfig::default().size)]
     pub size: ByteCount,
     /// Messages in flight: together (polling), or in each direction (post-work-wait)
-    #[cfg_attr(feature = "cli", arg(long, short = 'w', value_name = "COUNT", default_value_t = OverlapConfig::default().window))]
+    #[arg(long, short = 'w', value_name = "COUNT", default_value_t = OverlapConfig::default().window)]
     pub window: u32,
     /// Iterations of work between two polls, or while messages are posted: one count, or a range that is swept
-    #[cfg_attr(feature = "cli", arg(long, value_name = "FROM-TO", default_value_t = OverlapConfig::default().work))]
+    #[arg(long, value_name = "FROM-TO", default_value_t = OverlapConfig::default().work)]
     pub work: CountRange,
     /// Steps of the sweep in every decade of work
-    #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = OverlapConfig::default().per_decade))]
+    #[arg(long, value_name = "COUNT", default_value_t = OverlapConfig::default().per_decade)]
     pub per_decade: u32,
     /// Time to measure each step, after its warm-up and without the work alone
-    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = OverlapConfig::default().duration))]
+    #[arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = OverlapConfig::default().duration)]
     pub duration: TimeSpan,
     /// Intervals of work per step instead of a time
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "COUNT", conflicts_with = "duration"))]
+    #[arg(long, short = 'n', value_name = "COUNT", conflicts_with = "duration")]
     pub iterations: Option<u64>,
     /// Leading part of each step that does not count
-    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = OverlapConfig::default().warm_up))]
+    #[arg(long, short = 'O', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = OverlapConfig::default().warm_up)]
     pub warm_up: TimeSpan,
     /// Check every byte received against a pattern (costs time that is measured)
-    #[cfg_attr(feature = "cli", arg(long))]
+    #[arg(long)]
     pub verify: bool,
     /// Core of the client's program, which works
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
+    #[arg(long, value_name = "CORE")]
     pub client_core: Option<u32>,
     /// Core of the server's program
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
+    #[arg(long, value_name = "CORE")]
     pub server_core: Option<u32>,
     /// Port of the server, for firewalls; iwarp also uses the next one (default: any free one)
     #[serde(rename = "destination-port", alias = "port", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65534)))]
+    #[arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65534))]
     pub port: Option<u16>,
 }
 

@@ -1,10 +1,10 @@
 //! Tests of `overlap/facts`.
 
-use clearstream_schema::outcome::{Axis, Unit};
-use clearstream_schema::overlap::{
+use clearstream_messages::overlap::{
     OVERLAP_SUMMARY_SCHEMA, OverlapConfig, OverlapMeasured, OverlapMethod, OverlapSideSettings,
     OverlapSummary,
 };
+use clearstream_schema::outcome::{Axis, Unit};
 
 fn measured(work_count: u64, messages: u64, work_alone_ns: u64) -> OverlapMeasured {
     OverlapMeasured {

@@ -1,10 +1,10 @@
 //! Placement: rankings of cores, placements of queues and processes, and
 //! source ports that steer flows to queues.
 
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Plan;
+use clearstream_schema::plan::Plan;
 
 /// Name of the document of a ranking.
 pub const RANKING_SCHEMA: &str = "clearstream.ranking";
@@ -14,8 +14,9 @@ pub const PLACEMENT_SCHEMA: &str = "clearstream.placement";
 pub const PORTS_SCHEMA: &str = "clearstream.ports";
 
 /// Purpose of a core.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// The interrupts of the interface and the softirqs after them.

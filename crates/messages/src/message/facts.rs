@@ -1,10 +1,10 @@
 //! Results of a measurement of messages.
 
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{MessageConfig, MessageKind, MessageTransport};
-use crate::{
+use clearstream_schema::{
     ByteCount,
     mpi::{InterfaceBytes, MpiJob},
     notice::Notice,

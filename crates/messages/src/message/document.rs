@@ -1,22 +1,17 @@
 //! Messages over TCP or MPI: what can be requested, and what one measurement returns.
 
-mod facts;
-
-pub use facts::*;
-
 use std::collections::BTreeMap;
 
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ByteCount, SizeRange, TimeSpan};
+use clearstream_schema::{ByteCount, SizeRange, TimeSpan};
 
 /// Perturbation of a range of sizes when none is requested: that of NetPIPE.
 pub const DEFAULT_PERTURBATION_BYTES: u64 = 3;
 
 /// Traffic pattern.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MessageKind {
     /// One message at a time, to and fro: latency and block throughput.
@@ -29,8 +24,7 @@ pub enum MessageKind {
 }
 
 /// Transfer and wait mode of a thread.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MessageMethod {
     /// `send` and `recv` that sleep.
@@ -43,8 +37,7 @@ pub enum MessageMethod {
 }
 
 /// What carries the messages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MessageTransport {
     /// One TCP connection.
@@ -68,77 +61,76 @@ impl MessageTransport {
 }
 
 /// A measurement as requested. Keys, options and their defaults are these lines.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, clap::Args)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MessageConfig {
     /// Traffic pattern
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().kind))]
+    #[arg(long, value_enum, default_value_t = MessageConfig::default().kind)]
     pub kind: MessageKind,
     /// What carries the messages
     #[serde(skip_serializing_if = "MessageTransport::is_tcp")]
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().transport))]
+    #[arg(long, value_enum, default_value_t = MessageConfig::default().transport)]
     pub transport: MessageTransport,
     /// Command that starts an MPI job, with options of your own, as in "mpirun.openmpi --mca pml ob1" (default: mpirun)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "COMMAND"))]
+    #[arg(long, value_name = "COMMAND")]
     pub mpirun: Option<String>,
     /// Program of the ranks, with the same path on both hosts (default: clearstream-mpi beside this program, or in the PATH)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "PATH"))]
+    #[arg(long, value_name = "PATH")]
     pub mpi_program: Option<String>,
     /// One message size instead of a range
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", conflicts_with = "sizes"))]
+    #[arg(long, short = 's', value_name = "BYTES", conflicts_with = "sizes")]
     pub size: Option<ByteCount>,
     /// Message sizes: powers of two times the smallest, up to the largest
-    #[cfg_attr(feature = "cli", arg(long, value_name = "FROM-TO", default_value_t = MessageConfig::default().sizes))]
+    #[arg(long, value_name = "FROM-TO", default_value_t = MessageConfig::default().sizes)]
     pub sizes: SizeRange,
     /// Also measure every size with so many bytes less and more, as NetPIPE does (default: 3B for a range, none for one size)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
+    #[arg(long, value_name = "BYTES")]
     pub perturbation: Option<ByteCount>,
     /// Messages in flight before the receiver acknowledges them (stream, bidirectional)
-    #[cfg_attr(feature = "cli", arg(long, short = 'w', value_name = "COUNT", default_value_t = MessageConfig::default().window))]
+    #[arg(long, short = 'w', value_name = "COUNT", default_value_t = MessageConfig::default().window)]
     pub window: u32,
     /// Transfer and wait mode of both sides
-    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().method))]
+    #[arg(long, value_enum, default_value_t = MessageConfig::default().method)]
     pub method: MessageMethod,
     /// Time to measure each size, after its warm-up
-    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = MessageConfig::default().duration))]
+    #[arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = MessageConfig::default().duration)]
     pub duration: TimeSpan,
     /// Round trips or windows per size instead of a time
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, short = 'n', value_name = "COUNT", conflicts_with = "duration"))]
+    #[arg(long, short = 'n', value_name = "COUNT", conflicts_with = "duration")]
     pub iterations: Option<u64>,
     /// Leading part of each size that does not count
-    #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = MessageConfig::default().warm_up))]
+    #[arg(long, short = 'O', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = MessageConfig::default().warm_up)]
     pub warm_up: TimeSpan,
     /// Check every byte received against a pattern (costs time that is measured)
-    #[cfg_attr(feature = "cli", arg(long))]
+    #[arg(long)]
     pub verify: bool,
     /// Leave Nagle's algorithm on (RFC 896) instead of setting `TCP_NODELAY`
-    #[cfg_attr(feature = "cli", arg(long))]
+    #[arg(long)]
     pub nagle: bool,
     /// Send buffer of both sides (`SO_SNDBUF`) (default: autotuned)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
+    #[arg(long, value_name = "BYTES")]
     pub send_buffer: Option<ByteCount>,
     /// Receive buffer of both sides (`SO_RCVBUF`) (default: autotuned)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
+    #[arg(long, value_name = "BYTES")]
     pub receive_buffer: Option<ByteCount>,
     /// Core of the client's thread
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
+    #[arg(long, value_name = "CORE")]
     pub client_core: Option<u32>,
     /// Core of the server's thread
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
+    #[arg(long, value_name = "CORE")]
     pub server_core: Option<u32>,
     /// Port of the server's data socket, for firewalls (default: any free one)
     #[serde(rename = "destination-port", alias = "port", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..)))]
+    #[arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 }
 

@@ -2,23 +2,25 @@
 //! again, as DiVinE did beside the flows of the 40 Gb/s report (figure 7). The samples are those of the flows, with the
 //! counters of all interfaces. Without its application such a trial is another one: it has failed.
 
+pub mod document;
+
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
+use crate::document::{ExplorationTransport, Explored};
 use clearstream_flow::Flow;
 use clearstream_mpirun::Ranks;
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
-    exploration::{ExplorationTransport, Explored},
-    live_traffic::{self, LiveTrafficConfig},
     outcome::{MetricKind, Outcome},
     study::Figure,
 };
 use clearstream_workload::{Context, TrialError, Workload};
+use document::LiveTrafficConfig;
 
 use crate::{controller::Exploring, workload};
 
@@ -69,7 +71,7 @@ impl Workload for LiveTraffic {
             ExplorationTransport::Mpi | ExplorationTransport::MpiIwarp => beside_job(context, config)?,
         };
         match (flows?, explored) {
-            (flows, Ok(explored)) => Ok(live_traffic::beside(flows, &explored)),
+            (flows, Ok(explored)) => Ok(document::beside(flows, &explored)),
             // An interruption of the operator reaches the ranks, too.
             (flows, Err(_)) if !flows.complete && context.stop.load(Ordering::Relaxed) => Ok(flows),
             (_, Err(error)) => Err(of_application(error)),

@@ -1,6 +1,6 @@
 //! Tests of `overlap`.
 
-use clearstream_schema::overlap::{OverlapConfig, OverlapMethod, OverlapTransport};
+use clearstream_messages::overlap::{OverlapConfig, OverlapMethod, OverlapTransport};
 use clearstream_schema::rdma::RdmaProgress;
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
     notice::Notice,
     tune::Severity,

@@ -1,11 +1,11 @@
 //! Bulk flows with an application beside them, as a study requests it.
 
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use crate::document::{Exploration, ExplorationConfig, ExplorationTransport, Explored};
+use clearstream_schema::{
     ByteCount, TimeSpan,
-    exploration::{Exploration, ExplorationConfig, ExplorationTransport, Explored},
     flow::FlowConfig,
     notice::Notice,
     outcome::{MetricKind, Outcome, Unit},

@@ -1,9 +1,9 @@
 //! Exploration of a model's states by ranks that exchange messages.
 
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
+use clearstream_schema::{
     ByteCount,
     outcome::{Metric, MetricKind, Outcome, Unit},
 };

@@ -1,10 +1,10 @@
 //! Results of a measurement of overlap.
 
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{OverlapConfig, OverlapMethod, OverlapTransport};
-use crate::{
+use clearstream_schema::{
     mpi::{InterfaceBytes, MpiJob},
     notice::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},

@@ -2,11 +2,11 @@
 //! and what that end reported. It reports bytes, time, retransmits, datagrams
 //! and the CPU of its process, once, at the end; nothing else of it is known.
 
-use crate::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::flow::{Direction, FlowConfig, FlowSettings, Protocol, SideInterval};
-use crate::notice::Notice;
+use clearstream_schema::flow::{Direction, FlowConfig, FlowSettings, Protocol, SideInterval};
+use clearstream_schema::notice::Notice;
 
 /// End of the test that this host is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,6 +1,6 @@
 //! Tests of `message/facts`.
 
-use clearstream_schema::message::{
+use clearstream_messages::message::{
     MESSAGE_SUMMARY_SCHEMA, MessageConfig, MessageLatency, MessagePoint, MessageSideSettings, MessageSummary,
 };
 
