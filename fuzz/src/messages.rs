@@ -3,7 +3,7 @@
 
 use clearstream_control::{Call, CallEvent, Shutdown};
 use clearstream_diagnose::passive::{ExplainSockets, ObserveSockets};
-use clearstream_explore::calls as explore;
+use clearstream_explore::ranks as explore;
 use clearstream_flow::{calls as flow, preamble};
 use clearstream_host::calls as host;
 use clearstream_live::ReadLive;
@@ -50,9 +50,9 @@ pub(crate) fn calls(body: &[u8]) {
         call::<Shutdown>,
         call::<ExplainSockets>,
         call::<ObserveSockets>,
-        call::<explore::Listen>,
-        call::<explore::Run>,
-        call::<explore::Stop>,
+        call::<two_sided::Listen<explore::Sides>>,
+        call::<two_sided::Run<explore::Sides>>,
+        call::<two_sided::Stop<explore::Sides>>,
         call::<flow::Listen>,
         call::<flow::Connect>,
         call::<flow::Start>,
@@ -97,7 +97,7 @@ pub(crate) fn calls(body: &[u8]) {
         call::<storage::StorageStop>,
     ];
     let events = [
-        event::<explore::Finished>,
+        event::<two_sided::Finished<explore::Sides>>,
         event::<flow::Ready>,
         event::<flow::IntervalPassed>,
         event::<flow::Finished>,

@@ -5,19 +5,16 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod agent;
-pub mod calls;
 mod compile;
-mod controller;
 pub mod document;
 mod engine;
 mod language;
 pub mod live_traffic;
 mod program;
+pub mod ranks;
 mod store;
 mod workload;
 
-pub use agent::ExploreAgent;
 pub use engine::{ExploreConfig, ExploreError, explore};
 pub use language::{ModelError, Place};
 pub use live_traffic::LiveTraffic;

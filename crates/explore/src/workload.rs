@@ -12,14 +12,22 @@ use clearstream_schema::{
     event::{Event as JobEvent, EventKind},
     outcome::{MetricKind, Outcome},
 };
-use clearstream_workload::{Context, Event, TrialError, Workload};
+use clearstream_workload::{
+    Context, Event, TrialError, Workload,
+    two_sided::{Started, TwoSidedAgent},
+};
 
-use crate::{ExploreAgent, MODELS, Program, controller::Exploring};
+use crate::{
+    MODELS, Program,
+    ranks::{self, RanksConfig, Sides},
+};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Explore;
 
+/// Maximum time of an exploration by agents: it tells nothing until its end.
+const EXPLORED_WITHIN: Duration = Duration::from_secs(86_400);
 /// Maximum time between two lines of the ranks, which report every two seconds while they explore.
 const LINE_TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -53,7 +61,7 @@ impl Workload for Explore {
     }
 
     fn serve(&self, services: Services) -> Services {
-        services.with(ExploreAgent::default())
+        services.with(TwoSidedAgent::<Sides>::default())
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &ExplorationConfig) -> Result<Outcome, TrialError> {
@@ -74,10 +82,11 @@ fn by_agents(
     context: &mut Context<'_, '_>,
     config: &ExplorationConfig,
 ) -> Result<Option<Exploration>, TrialError> {
-    let exploring = Exploring::start(context.hosts, config, None)?;
-    let followed = exploring.follow(context.hosts, context.stop);
-    let Explored { best, .. } = exploring.end(context.hosts)?;
-    followed.map(|()| best)
+    let config = RanksConfig { exploration: config.clone(), pause: None };
+    let started = Started::<Sides>::start(context.hosts, &config)?;
+    let followed = started.follow(context.hosts, EXPLORED_WITHIN, context.stop, &mut |()| ());
+    let Explored { best, .. } = ranks::end(started, context.hosts)?;
+    Ok(followed.map(|_| best)?)
 }
 
 fn by_job(

@@ -87,6 +87,10 @@ impl Workload for Handshake {
         vec![HANDSHAKE, HANDSHAKE_P99]
     }
 
+    fn serve(&self, services: Services) -> Services {
+        services.with(HandshakeAgent::default())
+    }
+
     fn run(&self, context: &mut Context<'_, '_>, config: &HandshakeConfig) -> Result<Outcome, TrialError> {
         let (client, server) = context.hosts.client_and_server()?;
         let address = server.known_address()?;
@@ -227,17 +231,16 @@ mtu = [1500, 9000]
 
 fn main() -> Result<(), Box<dyn Error>> {
     let usage = "usage: handshake LAB [FOLDER]";
+    let registry = Registry::default().with(Handshake);
     let mut arguments = std::env::args().skip(1);
     let lab = match arguments.next().ok_or(usage)?.as_str() {
         // What a program serves on its hosts: descriptions of them, and its own calls.
         "agent" => {
-            let services = Services::new().with(HostAgent::default()).with(HandshakeAgent::default());
-            return Ok(serve_stdio(services)?);
+            return Ok(serve_stdio(registry.serve(Services::new().with(HostAgent::default())))?);
         }
         name => clearstream_lab::open(name)?,
     };
     let folder = arguments.next().unwrap_or_else(|| "runs/handshakes".to_owned());
-    let registry = Registry::default().with(Handshake);
     let names: Vec<String> = lab.file().hosts.iter().map(|host| host.name.clone()).collect();
     let [first, .., last] = names.as_slice() else { return Err("a lab of two hosts is needed".into()) };
     let agent = |name: &String| -> Result<_, Box<dyn Error>> {

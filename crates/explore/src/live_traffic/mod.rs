@@ -19,10 +19,13 @@ use clearstream_schema::{
     outcome::{MetricKind, Outcome},
     study::Figure,
 };
-use clearstream_workload::{Context, TrialError, Workload};
+use clearstream_workload::{Context, TrialError, Workload, two_sided::Started};
 use document::LiveTrafficConfig;
 
-use crate::{controller::Exploring, workload};
+use crate::{
+    ranks::{self, RanksConfig},
+    workload,
+};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,10 +87,10 @@ type Both = (Result<Outcome, TrialError>, Result<Explored, TrialError>);
 
 /// The agents run the ranks, and meanwhile the flows.
 fn beside_agents(context: &mut Context<'_, '_>, config: &LiveTrafficConfig) -> Result<Both, TrialError> {
-    let exploring = Exploring::start(context.hosts, &config.exploration(), Some(config.pause));
-    let exploring = exploring.map_err(of_application)?;
+    let exploration = RanksConfig { exploration: config.exploration(), pause: Some(config.pause) };
+    let exploring = Started::start(context.hosts, &exploration).map_err(of_application)?;
     let flows = Flow.run(context, &config.bulk());
-    Ok((flows, exploring.end(context.hosts)))
+    Ok((flows, ranks::end(exploring, context.hosts)))
 }
 
 /// The site's launcher starts the ranks.

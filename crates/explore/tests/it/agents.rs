@@ -9,9 +9,8 @@ use clearstream_control::{Call, CallContext, Done, Peer, Registration, Service, 
 use clearstream_explore::document::{Exploration, ExplorationConfig, ExplorationTransport};
 use clearstream_explore::live_traffic::document::LiveTrafficConfig;
 use clearstream_explore::{
-    Explore, ExploreAgent, ExploreConfig, LiveTraffic, MODELS, Program,
-    calls::{Listen, Run, Side, Stop},
-    explore,
+    Explore, ExploreConfig, LiveTraffic, MODELS, Program, explore,
+    ranks::{RanksConfig, Sides},
 };
 use clearstream_flow::FlowAgent;
 use clearstream_ranks::threads;
@@ -20,10 +19,17 @@ use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
     outcome::Outcome,
 };
-use clearstream_workload::{Context, HostSet, TrialError, Workload};
+use clearstream_workload::{
+    Context, HostSet, TrialError, Workload,
+    two_sided::{self, Side, TwoSidedAgent},
+};
+
+type Listen = two_sided::Listen<Sides>;
+type Run = two_sided::Run<Sides>;
+type Stop = two_sided::Stop<Sides>;
 
 fn agent() -> Peer {
-    memory_pair(Services::new().with(FlowAgent::default()).with(ExploreAgent::default())).unwrap()
+    memory_pair(Services::new().with(FlowAgent::default()).with(TwoSidedAgent::<Sides>::default())).unwrap()
 }
 
 fn measured<W: Workload>(
@@ -147,7 +153,7 @@ impl Faulty {
             stream.write_all(&[6]).unwrap();
         });
         let _ = call;
-        Ok(clearstream_explore::calls::Listening { address })
+        Ok(two_sided::Listening { ports: vec![address.port()] })
     }
 }
 
@@ -199,21 +205,21 @@ fn strangers_do_not_become_ranks() {
         test: 1,
         cookie: cookie.clone(),
         address: Some(Ipv4Addr::LOCALHOST.into()),
-        config: exploration("N=4"),
+        config: RanksConfig { exploration: exploration("N=4"), pause: None },
     };
-    let address: SocketAddr = server.call(&listen).unwrap().address;
+    let port = server.call(&listen).unwrap().ports[0];
+    let server_address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let run = |cookie: &str, test| Run {
         test,
         cookie: Cookie(cookie.to_owned()),
-        server: address,
-        config: exploration("N=4"),
-        pause: None,
+        server: vec![server_address],
+        config: RanksConfig { exploration: exploration("N=4"), pause: None },
     };
     let refused = agent().call(&run(&"f".repeat(32), 1)).unwrap_err();
     assert!(refused.to_string().contains("closed the connection"), "{refused}");
     let mut client = agent();
     client.call(&run(&cookie.0, 1)).unwrap();
-    let side = client.call(&Stop { test: 1 }).unwrap();
+    let side = client.call(&Stop { test: 1, of: Sides }).unwrap();
     assert_eq!(side.failure, None);
-    assert_eq!(server.call(&Stop { test: 1 }).unwrap().failure, None);
+    assert_eq!(server.call(&Stop { test: 1, of: Sides }).unwrap().failure, None);
 }

@@ -29,7 +29,7 @@ pub struct Sides;
 impl TwoSided for Sides {
     type Config = MessageConfig;
     type Point = MessagePoint;
-    type Settings = MessageSideSettings;
+    type Report = MessageSideSettings;
     type Waiting = Listener;
     type Connected = Socket;
 
@@ -94,7 +94,8 @@ fn transfer(
 ) -> Result<Side<MessageSideSettings>, Failure> {
     let mut settings = connection::settle(&socket, config.nagle)?;
     settings.core = core;
-    let mut side = Side { notices: connection::capped(config, &settings), settings, ..Side::default() };
+    let mut side =
+        Side { notices: connection::capped(config, &settings), report: settings, ..Side::default() };
     hold.hold(&socket)?;
     let result = match Link::new(socket, config.method, capacity(config)) {
         Ok(mut link) => work(&mut link),

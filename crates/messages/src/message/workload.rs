@@ -153,8 +153,8 @@ fn between_agents(
     notices.extend(super::notices::notices(config, &collected.points));
     let summary = MessageSummary {
         complete: collected.is_finished && collected.points.len() == config.message_sizes().len(),
-        client: collected.client.settings,
-        server: collected.server.settings,
+        client: collected.client.report,
+        server: collected.server.report,
         mpi: None,
         points: collected.points,
         notices,

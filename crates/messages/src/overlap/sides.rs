@@ -23,7 +23,7 @@ pub struct Sides;
 impl TwoSided for Sides {
     type Config = OverlapConfig;
     type Point = OverlapPoint;
-    type Settings = OverlapSideSettings;
+    type Report = OverlapSideSettings;
     type Waiting = Waiting;
     type Connected = Connections;
 
@@ -91,7 +91,7 @@ fn transfer(
     let mut session = Session { control, data, stop: hold.flag(), config };
     let result = work(&mut session);
     drop(session);
-    let mut side = Side { settings: OverlapSideSettings { core, ..settings }, ..Side::default() };
+    let mut side = Side { report: OverlapSideSettings { core, ..settings }, ..Side::default() };
     if let Err(error) = result {
         side.peer_closed = error.is_closed_by_peer();
         side.failure = Some(failure(FailureKind::Connection, error.to_string()));

@@ -141,8 +141,8 @@ fn between_agents(
     notices.extend(super::notices::notices(config, &collected.points));
     let summary = OverlapSummary {
         complete: collected.is_finished && collected.points.len() == config.work_counts().len(),
-        client: collected.client.settings,
-        server: collected.server.settings,
+        client: collected.client.report,
+        server: collected.server.report,
         mpi: None,
         points: collected.points,
         notices,

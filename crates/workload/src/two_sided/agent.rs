@@ -7,6 +7,7 @@ use std::{
         mpsc::{self, Sender},
     },
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use clearstream_control::{CallContext, Done, EventSender, Registration, Service};
@@ -17,6 +18,9 @@ use clearstream_schema::{
 use clearstream_sys::affinity;
 
 use super::{Finished, Hold, Listen, Listening, PointMeasured, Run, Side, Stop, TwoSided};
+
+/// Interval of checks whether a side has ended by itself.
+const END_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Serves and runs measurements of one kind on one host, one at a time. Dropping it stops a running one and joins its
 /// thread.
@@ -30,7 +34,7 @@ pub struct TwoSidedAgent<W: TwoSided> {
 struct Running<W: TwoSided> {
     test: u64,
     hold: Arc<Hold>,
-    thread: Option<JoinHandle<Side<W::Settings>>>,
+    thread: Option<JoinHandle<Side<W::Report>>>,
 }
 
 impl<W: TwoSided> Service for TwoSidedAgent<W> {
@@ -76,7 +80,7 @@ impl<W: TwoSided> TwoSidedAgent<W> {
     }
 
     /// Stops a measurement, if it has not ended by itself, and returns its side.
-    fn stop(&mut self, test: u64) -> Result<Side<W::Settings>, Failure> {
+    fn stop(&mut self, test: u64) -> Result<Side<W::Report>, Failure> {
         let running = self.running.take_if(|running| running.test == test);
         let running = running.ok_or_else(|| {
             let name = W::NAMES.workload;
@@ -104,7 +108,7 @@ impl<W: TwoSided> TwoSidedAgent<W> {
         core: Option<u32>,
         hold: Arc<Hold>,
         events: EventSender,
-        work: impl FnOnce(&Hold, &EventSender) -> Result<Side<W::Settings>, Failure> + Send + 'static,
+        work: impl FnOnce(&Hold, &EventSender) -> Result<Side<W::Report>, Failure> + Send + 'static,
     ) -> Result<(), Failure> {
         let (own, (ready, is_ready)) = (Arc::clone(&hold), mpsc::channel());
         let thread = thread::Builder::new()
@@ -127,7 +131,12 @@ impl<W: TwoSided> Running<W> {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    fn end(mut self) -> Side<W::Settings> {
+    fn end(mut self) -> Side<W::Report> {
+        self.hold.ask();
+        let until = Instant::now() + W::END_WITHIN;
+        while self.is_alive() && Instant::now() < until {
+            thread::sleep(END_INTERVAL);
+        }
         self.hold.stop();
         let panicked = || Side {
             failure: Some(failure(FailureKind::Internal, "the measuring thread panicked")),
@@ -185,8 +194,8 @@ fn pin(core: u32) -> Result<(), Failure> {
 fn transfer<W: TwoSided>(
     hold: &Hold,
     events: &EventSender,
-    work: impl FnOnce(&Hold, &EventSender) -> Result<Side<W::Settings>, Failure>,
-) -> Side<W::Settings> {
+    work: impl FnOnce(&Hold, &EventSender) -> Result<Side<W::Report>, Failure>,
+) -> Side<W::Report> {
     let side = work(hold, events);
     hold.release(W::NAMES.workload, events);
     match side {

@@ -109,7 +109,7 @@ pub struct Stop<W: TwoSided> {
 impl<W: TwoSided> Call for Stop<W> {
     const NAME: &'static str = W::NAMES.stop;
     const NEEDS: Right = Right::Measure;
-    type Reply = Side<W::Settings>;
+    type Reply = Side<W::Report>;
 }
 
 /// Event: one result.

@@ -25,9 +25,9 @@ pub struct Collected<W: TwoSided> {
     /// Results in the order in which they came.
     pub points: Vec<W::Point>,
     /// The connecting side.
-    pub client: Side<W::Settings>,
+    pub client: Side<W::Report>,
     /// The listening side.
-    pub server: Side<W::Settings>,
+    pub server: Side<W::Report>,
     /// Whether the client has measured all that it was to measure.
     pub is_finished: bool,
     /// The agent that was lost, did not reply or could not be stopped after results had come.
@@ -38,7 +38,7 @@ impl<W: TwoSided> Collected<W> {
     /// The notices of both sides, with the side before each.
     pub fn notices(&self) -> Vec<Notice> {
         let sides = [("client", &self.client), ("server", &self.server)];
-        let of = |(role, side): (&'static str, &Side<W::Settings>)| {
+        let of = |(role, side): (&'static str, &Side<W::Report>)| {
             side.notices.clone().into_iter().map(move |mut notice| {
                 notice.message = format!("{role}: {}", notice.message);
                 notice
@@ -64,8 +64,7 @@ pub fn outcome(outcome: Outcome, broken: Option<PeerError>) -> Result<Outcome, T
 /// is the most that one of them takes. When `stop` is set, what was measured until then is returned.
 ///
 /// # Errors
-/// Invalid options, a set without these hosts, an agent that rejects a call, and a measurement that failed at an
-/// agent; an agent that was lost before the first result.
+/// As of [`Started::start`], and a measurement that failed at an agent; an agent that was lost before the first result.
 pub fn measure<W: TwoSided>(
     hosts: &mut HostSet<'_>,
     config: &W::Config,
@@ -73,32 +72,16 @@ pub fn measure<W: TwoSided>(
     stop: &AtomicBool,
     on_point: &mut dyn FnMut(&W::Point),
 ) -> Result<Collected<W>, TrialError> {
-    W::check(config)?;
-    let (client, server) = hosts.client_and_server()?;
-    let server_address = server.known_address()?;
-    let (client, server) = (&mut *client.peer, &mut *server.peer);
-    let (test, of) = (rand::random(), W::default());
-    let cookie = Cookie(format!("{:032x}", rand::random::<u128>()));
-    let (address, config) = (Some(server_address), config.clone());
-    let listen = Listen::<W> { test, cookie: cookie.clone(), address, config: config.clone() };
-    let ports = server.call(&listen)?.ports;
-    let addresses = ports.into_iter().map(|port| SocketAddr::new(server_address, port)).collect();
-    if let Err(error) = client.call(&Run::<W> { test, cookie, server: addresses, config }) {
-        // The server may have the cause, such as a limit of its host. If stopping fails too, return the first error.
-        let reason = server.call(&Stop { test, of }).ok().and_then(|side| side.failure);
-        return Err(reason.map_or_else(|| error.into(), |failure| failed(server, &failure)));
-    }
+    let started = Started::<W>::start(hosts, config)?;
     let mut points = Vec::new();
-    let followed = follow::<W>(client, (test, point_within), stop, &mut |point| {
+    let followed = started.follow(hosts, point_within, stop, &mut |point| {
         on_point(&point);
         points.push(point);
     });
-    // Both are stopped in any case, the client first: it closes the connection.
-    let client_side = client.call(&Stop { test, of });
-    let server_side = server.call(&Stop { test, of });
-    let collected = collect(points, followed, client_side, server_side);
-    if let Some((error, peer_closed)) = reason(client, server, &collected)
-        && collected.broken.is_none()
+    // Both are stopped in any case.
+    let collected = collect(points, followed, started.end(hosts)?);
+    if collected.broken.is_none()
+        && let Some((error, peer_closed)) = cause(hosts, [&collected.client, &collected.server])?
         // When both sides are stopped, one sees the other close the connection.
         && (collected.is_finished || !peer_closed)
     {
@@ -110,61 +93,108 @@ pub fn measure<W: TwoSided>(
     }
 }
 
-/// Processes events until the client has finished: true; or until `stop` is set.
-fn follow<W: TwoSided>(
-    client: &mut Peer,
-    (test, within): (u64, Duration),
-    stop: &AtomicBool,
-    on_point: &mut dyn FnMut(W::Point),
-) -> Result<bool, PeerError> {
-    let mut heard = Instant::now();
-    loop {
-        if stop.load(Relaxed) {
-            return Ok(false);
+/// A measurement that both agents have started; they may be used for something else meanwhile.
+#[derive(Debug)]
+#[must_use = "both sides run until they are ended"]
+pub struct Started<W: TwoSided> {
+    test: u64,
+    of: W,
+}
+
+impl<W: TwoSided> Started<W> {
+    /// Starts the server, then the client.
+    ///
+    /// # Errors
+    /// Invalid options, a set without these hosts, an agent that rejects a call.
+    pub fn start(hosts: &mut HostSet<'_>, config: &W::Config) -> Result<Self, TrialError> {
+        W::check(config)?;
+        let (client, server) = hosts.client_and_server()?;
+        let server_address = server.known_address()?;
+        let (client, server) = (&mut *client.peer, &mut *server.peer);
+        let (test, of) = (rand::random(), W::default());
+        let cookie = Cookie(format!("{:032x}", rand::random::<u128>()));
+        let (address, config) = (Some(server_address), config.clone());
+        let listen = Listen::<W> { test, cookie: cookie.clone(), address, config: config.clone() };
+        let ports = server.call(&listen)?.ports;
+        let addresses = ports.into_iter().map(|port| SocketAddr::new(server_address, port)).collect();
+        if let Err(error) = client.call(&Run::<W> { test, cookie, server: addresses, config }) {
+            // The server may have the cause, such as a limit of its host. If stopping fails too, the first error is
+            // the one to return.
+            let reason = server.call(&Stop { test, of }).ok().and_then(|side| side.failure);
+            return Err(reason.map_or_else(|| error.into(), |failure| failed(server, &failure)));
         }
-        let Some(event) = client.next_event(POLL_INTERVAL)? else {
-            client.check_silence(PointMeasured::<W>::NAME, heard, within)?;
-            continue;
-        };
-        heard = Instant::now();
-        if take::<W>(&event, test, on_point)? {
-            return Ok(true);
+        Ok(Self { test, of })
+    }
+
+    /// Processes events until the client has finished: true; or until `stop` is set.
+    ///
+    /// # Errors
+    /// A lost agent, or one that tells nothing for so long.
+    pub fn follow(
+        &self,
+        hosts: &mut HostSet<'_>,
+        within: Duration,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(W::Point),
+    ) -> Result<bool, PeerError> {
+        // The set had both when it was started.
+        let Ok((client, _)) = hosts.client_and_server() else { return Ok(false) };
+        let mut heard = Instant::now();
+        loop {
+            if stop.load(Relaxed) {
+                return Ok(false);
+            }
+            let Some(event) = client.peer.next_event(POLL_INTERVAL)? else {
+                client.peer.check_silence(PointMeasured::<W>::NAME, heard, within)?;
+                continue;
+            };
+            heard = Instant::now();
+            if self.take(&event, on_point)? {
+                return Ok(true);
+            }
         }
+    }
+
+    /// Processes an event; true for the last one. Events of other tests are ignored.
+    fn take(&self, event: &PeerEvent, on_point: &mut dyn FnMut(W::Point)) -> Result<bool, PeerError> {
+        if let Some(PointMeasured::<W> { test, point }) = event.read()?
+            && test == self.test
+        {
+            on_point(point);
+        }
+        Ok(event.read()?.is_some_and(|Finished::<W> { test, .. }| test == self.test))
+    }
+
+    /// Stops both sides, the client first: it closes the connection. What is known of each.
+    ///
+    /// # Errors
+    /// A set without these hosts.
+    pub fn end(self, hosts: &mut HostSet<'_>) -> Result<Ended<W>, TrialError> {
+        let (client, server) = hosts.client_and_server()?;
+        let stop = Stop { test: self.test, of: self.of };
+        Ok([client.peer.call(&stop), server.peer.call(&stop)])
     }
 }
 
-/// Processes an event; true for the last one. Events of other tests are ignored.
-fn take<W: TwoSided>(
-    event: &PeerEvent,
-    ours: u64,
-    on_point: &mut dyn FnMut(W::Point),
-) -> Result<bool, PeerError> {
-    if let Some(PointMeasured::<W> { test, point }) = event.read()?
-        && test == ours
-    {
-        on_point(point);
-    }
-    Ok(event.read()?.is_some_and(|Finished::<W> { test, .. }| test == ours))
-}
+/// What is known of the client and of the server at the end.
+pub type Ended<W> = [Result<Side<<W as TwoSided>::Report>, PeerError>; 2];
 
 /// What was lost first, and what is known of both sides.
 fn collect<W: TwoSided>(
     points: Vec<W::Point>,
     followed: Result<bool, PeerError>,
-    client: Result<Side<W::Settings>, PeerError>,
-    server: Result<Side<W::Settings>, PeerError>,
+    ended: Ended<W>,
 ) -> Collected<W> {
     let (is_finished, mut broken) = match followed {
         Ok(is_finished) => (is_finished, None),
         Err(error) => (false, Some(error)),
     };
-    let mut side = |side: Result<Side<W::Settings>, PeerError>| {
+    let [client, server] = ended.map(|side| {
         side.unwrap_or_else(|error| {
             broken.get_or_insert(error);
             Side::default()
         })
-    };
-    let (client, server) = (side(client), side(server));
+    });
     Collected { points, client, server, is_finished, broken }
 }
 
@@ -173,11 +203,22 @@ fn failed(peer: &Peer, failure: &Failure) -> TrialError {
     Failure { kind: failure.kind, message: format!("{}: {}", peer.name(), failure.message) }.into()
 }
 
-/// Selects the failure with the cause: where one side only saw the connection close, the other has it. True when both
-/// only saw that.
-fn reason<W: TwoSided>(client: &Peer, server: &Peer, collected: &Collected<W>) -> Option<(TrialError, bool)> {
-    let sides = [(client, &collected.client), (server, &collected.server)];
-    let own = sides.iter().find(|(_, side)| side.failure.is_some() && !side.peer_closed);
-    let (peer, side) = own.or_else(|| sides.iter().find(|(_, side)| side.failure.is_some()))?;
-    Some((failed(peer, side.failure.as_ref()?), side.peer_closed))
+/// Selects the failure of client and server with the cause: where one side only saw the connection close, the other has
+/// it. True when both only saw that.
+///
+/// # Errors
+/// A set without these hosts.
+pub fn cause<R>(
+    hosts: &mut HostSet<'_>,
+    sides: [&Side<R>; 2],
+) -> Result<Option<(TrialError, bool)>, TrialError> {
+    let (client, server) = hosts.client_and_server()?;
+    let peers: [&Peer; 2] = [client.peer, server.peer];
+    let failures = || {
+        peers
+            .iter()
+            .zip(sides)
+            .filter_map(|(peer, side)| Some((failed(peer, side.failure.as_ref()?), side.peer_closed)))
+    };
+    Ok(failures().find(|(_, peer_closed)| !peer_closed).or_else(|| failures().next()))
 }

@@ -44,9 +44,14 @@ impl Hold {
         Ok(())
     }
 
+    /// Asks for the end.
+    pub(super) fn ask(&self) {
+        self.flag.store(true, Relaxed);
+    }
+
     /// Ends work, and every transfer of the held connections.
     pub(super) fn stop(&self) {
-        self.flag.store(true, Relaxed);
+        self.ask();
         for socket in &*self.sockets.lock().unwrap_or_else(PoisonError::into_inner) {
             // Fails when the connection has ended already.
             drop(socket.shutdown(Shutdown::Both));

@@ -10,6 +10,7 @@ mod hold;
 use std::{
     fmt::Debug,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
 use clearstream_schema::{
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use agent::TwoSidedAgent;
 pub use calls::{CallNames, Finished, Listen, Listening, PointMeasured, Run, Stop};
-pub use controller::{Collected, measure, outcome};
+pub use controller::{Collected, Ended, Started, cause, measure, outcome};
 pub use hold::Hold;
 
 /// A document that goes between controller and agents.
@@ -34,8 +35,8 @@ pub trait TwoSided: Debug + Default + Clone + Copy + PartialEq + Send + 'static 
     type Config: Document;
     /// One result of the client.
     type Point: Document;
-    /// Effective settings of one side.
-    type Settings: Document + Default;
+    /// What a side says of itself at its end: settings in force, or results that come all at once.
+    type Report: Document + Default;
     /// A server that waits for its client.
     type Waiting: Send + 'static;
     /// The connections of one side.
@@ -43,6 +44,9 @@ pub trait TwoSided: Debug + Default + Clone + Copy + PartialEq + Send + 'static 
 
     /// Names of the calls and events on the wire: [`call_names`](crate::call_names).
     const NAMES: CallNames;
+
+    /// Time in which a side that is asked to stop ends by itself, before its connections are ended.
+    const END_WITHIN: Duration = Duration::ZERO;
 
     /// Rejects invalid options, before any side effect.
     ///
@@ -92,7 +96,7 @@ pub trait TwoSided: Debug + Default + Clone + Copy + PartialEq + Send + 'static 
         connected: Self::Connected,
         config: &Self::Config,
         hold: &Hold,
-    ) -> Result<Side<Self::Settings>, Failure>;
+    ) -> Result<Side<Self::Report>, Failure>;
 
     /// Measures, and passes each result to `on_point`.
     ///
@@ -103,15 +107,15 @@ pub trait TwoSided: Debug + Default + Clone + Copy + PartialEq + Send + 'static 
         config: &Self::Config,
         hold: &Hold,
         on_point: &mut dyn FnMut(Self::Point),
-    ) -> Result<Side<Self::Settings>, Failure>;
+    ) -> Result<Side<Self::Report>, Failure>;
 }
 
 /// Result of one side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Side<S> {
-    /// Effective settings.
+pub struct Side<R> {
+    /// What it says of itself.
     #[serde(default)]
-    pub settings: S,
+    pub report: R,
     /// Notices, such as lost capabilities.
     #[serde(default)]
     pub notices: Vec<Notice>,

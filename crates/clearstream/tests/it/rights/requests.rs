@@ -7,8 +7,8 @@ use std::{
 
 use clearstream_control::{Call, Peer, PeerError, Shutdown};
 use clearstream_diagnose::passive::{ExplainSockets, ObserveSockets};
-use clearstream_explore::calls as explore;
 use clearstream_explore::document::ExplorationConfig;
+use clearstream_explore::ranks::{self, RanksConfig};
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
 use clearstream_live::{CollectorOptions, ReadLive};
@@ -130,27 +130,16 @@ fn measuring() -> Vec<Sample> {
             udp_only: false,
         }),
         Sample::of(probe::Close {}),
-        Sample::of(explore::Listen {
-            test: 1,
-            cookie: cookie(),
-            address: Some(HERE),
-            config: ExplorationConfig::default(),
-        }),
-        Sample::of(explore::Stop { test: 1 }),
-        Sample::of(explore::Run {
-            test: 2,
-            cookie: cookie(),
-            server: nobody,
-            config: ExplorationConfig::default(),
-            pause: None,
-        }),
         Sample::of(rdma::Serve { address: HERE, port: None, cookie: Some(cookie()), peer }),
         Sample::of(measure),
         Sample::of(rdma::TimeVerbs { server: Some(nobody), cookie: cookie(), config: connects }),
         Sample::of(rdma::Stop {}),
     ];
     let message = two_sided::<message::Sides>(MessageConfig::default());
-    own.into_iter().chain(message).chain(two_sided::<overlap::Sides>(OverlapConfig::default())).collect()
+    let overlap = two_sided::<overlap::Sides>(OverlapConfig::default());
+    let exploration = RanksConfig { exploration: ExplorationConfig::default(), pause: None };
+    let explore = two_sided::<ranks::Sides>(exploration);
+    own.into_iter().chain(message).chain(overlap).chain(explore).collect()
 }
 
 /// The calls of a measurement between two sides.
