@@ -11,6 +11,7 @@ pub mod lint;
 pub mod outline;
 pub mod planner;
 pub mod probe_kernel;
+mod walk;
 pub mod ways;
 
 pub use clearstream_routing::live;

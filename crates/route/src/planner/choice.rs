@@ -8,7 +8,7 @@ use clearstream_schema::{
 use clearstream_tune::KernelVersion;
 
 use super::kernel::EQUAL_SEED_SINCE;
-use crate::fabric::Fabric;
+use crate::{fabric::Fabric, walk::meeting_share};
 
 /// A return path for a route.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,8 +26,7 @@ pub struct Choice {
 /// Facts on which the choice depends.
 struct Facts {
     gateways: usize,
-    /// Sum of the squares of the gateways' shares: the probability that two
-    /// independent choices agree.
+    /// Share of flows for which two independent choices agree.
     meet_ratio: f64,
     stateful: Vec<String>,
     servers: u64,
@@ -59,7 +58,8 @@ impl Facts {
         let (configured, networks) = fabric.route(route);
         let gateways: Vec<_> = fabric.route_gateways(route).collect();
         let total: f64 = gateways.iter().map(|gateway| f64::from(gateway.weight)).sum();
-        let meet = |gateway: &&crate::fabric::Gateway| (f64::from(gateway.weight) / total).powi(2);
+        let share = |gateway: &&crate::fabric::Gateway| (gateway.number, f64::from(gateway.weight) / total);
+        let shares: Vec<(usize, f64)> = gateways.iter().map(share).collect();
         let mut stateful: Vec<String> = Vec::new();
         for gateway in gateways.iter().filter(|gateway| gateway.stateful) {
             let class = &fabric.class(gateway.host).name;
@@ -69,7 +69,7 @@ impl Facts {
         }
         let mut facts = Self {
             gateways: gateways.len(),
-            meet_ratio: gateways.iter().map(meet).sum(),
+            meet_ratio: meeting_share(&shares, &shares),
             stateful,
             servers: 0,
             server_addresses: 0,

@@ -9,11 +9,11 @@ pub mod loss;
 mod neighbours;
 mod notices;
 mod pairs;
+mod paths;
 mod proof;
 pub mod shares;
 mod sysctls;
 mod tuning;
-mod walk;
 
 use std::net::IpAddr;
 
@@ -368,6 +368,8 @@ fn policy_number(policy: HashPolicy) -> &'static str {
     }
 }
 
+#[cfg(test)]
+mod filter_tests;
 #[cfg(test)]
 mod property_tests;
 #[cfg(test)]

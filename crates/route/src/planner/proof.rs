@@ -1,6 +1,6 @@
-//! Symmetry check: a request from a client over a gateway to a server, and its
-//! reply, simulated by lookups in the routing of each host. Independent of how the
-//! plan was computed.
+//! Symmetry check: requests from clients over each gateway to servers, and their
+//! replies, walked in the routing of each host. Independent of how the plan was
+//! computed.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -14,7 +14,7 @@ use clearstream_schema::{
 use super::{
     Planner,
     pairs::{Block, Pair, Pairs},
-    walk::{self, Walk, Walker},
+    paths::{self, Paths},
 };
 use crate::fabric::HostId;
 
@@ -30,12 +30,12 @@ pub(super) fn prove(
     routing: &dyn Fn(HostId) -> HostRouting,
 ) -> SymmetryProof {
     let pairs = Pairs::of(planner, index);
-    let forwarders = walk::forwarders(planner, index, routing);
-    let walker = Walker::new(planner, index, &forwarders);
-    let families = [false, true].into_iter().filter(|ipv6| walker.carries(*ipv6)).count() as u64;
+    let forwarders = paths::forwarders(planner, index, routing);
+    let paths = Paths::new(planner, index, &forwarders);
+    let families = [false, true].into_iter().filter(|ipv6| paths.carries(*ipv6)).count() as u64;
     let gateways = planner.routes[index].gateways.len() as u64;
     let exhaustive = pairs.count().saturating_mul(gateways * families.max(1)) <= EXHAUSTIVE_WALKS;
-    let mut run = Run { walker, routing, walks: 0, compared: 0 };
+    let mut run = Run { paths, routing, walks: 0, compared: 0 };
     let result = if exhaustive { run.every_pair(&pairs) } else { run.by_class(&pairs) };
     let promised = planner.routes[index].return_path() != ReturnPath::None || gateways == 1;
     SymmetryProof {
@@ -75,7 +75,7 @@ fn conditions(planner: &Planner<'_>, index: usize) -> Vec<String> {
 }
 
 struct Run<'w> {
-    walker: Walker<'w>,
+    paths: Paths<'w>,
     routing: &'w dyn Fn(HostId) -> HostRouting,
     walks: u64,
     compared: u64,
@@ -90,7 +90,7 @@ impl Run<'_> {
                 let routing = (self.routing)(client);
                 for (server, server_routing) in &servers {
                     let pair = Pair { client, server: *server, client_end: block.client_end };
-                    self.walks += self.walker.walk(&pair, &Walk::new(&routing, server_routing), None)?;
+                    self.walks += self.paths.walk(pair, [&routing, server_routing], None)?;
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Run<'_> {
 
     /// Hosts of a class differ in nothing but their own addresses.
     fn compare(&mut self, class: usize) -> Result<(), Counterexample> {
-        let fabric = self.walker.planner().fabric;
+        let fabric = self.paths.planner().fabric;
         let mut hosts = fabric.class_hosts(class);
         let Some(first) = hosts.next() else { return Ok(()) };
         let like = without_own((self.routing)(first));
@@ -143,7 +143,7 @@ impl Run<'_> {
         for server in hosts(block.servers, block.server_count).step_by(step) {
             let server_routing = (self.routing)(server);
             let pair = Pair { client, server, client_end: block.client_end };
-            self.walks += self.walker.walk(&pair, &Walk::new(&routing, &server_routing), None)?;
+            self.walks += self.paths.walk(pair, [&routing, &server_routing], None)?;
         }
         Ok(())
     }
@@ -164,8 +164,7 @@ impl Run<'_> {
                 server_routings.entry(server.index).or_insert_with(|| (self.routing)(server));
             let routing = (self.routing)(client);
             let pair = Pair { client, server, client_end: block.client_end };
-            self.walks +=
-                self.walker.walk(&pair, &Walk::new(&routing, server_routing), Some(turn as usize))?;
+            self.walks += self.paths.walk(pair, [&routing, server_routing], Some(turn as usize))?;
         }
         Ok(())
     }

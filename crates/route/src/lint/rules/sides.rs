@@ -22,6 +22,7 @@ use super::{
     policy::KERNEL_TABLES,
     weights,
 };
+use crate::walk::meeting_share;
 
 /// A gateway by the name that both sides use, and its share of the flows, 0 to 1.
 type Share<'f> = (&'f str, f64);
@@ -159,8 +160,7 @@ fn share_elsewhere(
         let count = u32::try_from(back.len()).ok()?;
         return (count > 1).then(|| 1.0 - 1.0 / f64::from(count));
     };
-    let back = by_name(&back);
-    let same: f64 = there.iter().filter_map(|(name, share)| Some(share * back.get(name)?)).sum();
+    let same = meeting_share(&there, &back);
     (same < 0.999).then_some(1.0 - same)
 }
 

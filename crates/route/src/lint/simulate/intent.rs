@@ -11,8 +11,9 @@ use clearstream_schema::{
 use super::{
     super::view::{ResolvedHop, covers, overlap},
     classes::Classes,
-    site::{Next, Site},
+    site::Site,
 };
+use crate::walk::{Hosts, Next};
 
 /// Hosts on one network are meant to reach addresses of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

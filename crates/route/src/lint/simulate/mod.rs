@@ -5,12 +5,11 @@
 
 mod causes;
 mod classes;
+mod explain;
 mod intent;
-mod reply;
+mod pair;
 mod report;
 mod site;
-mod translation;
-mod walk;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +22,8 @@ use self::{
     causes::{Causes, Example},
     classes::Classes,
     intent::Intent,
+    pair::Pair,
     site::{Member, Site},
-    walk::Walker,
 };
 use super::Facts;
 
@@ -143,7 +142,9 @@ impl Run<'_, '_, '_> {
     }
 
     fn pair(&self, client: End, server: End, walked: &mut Walked) {
-        let outcome = Walker::new(self.site).walk(client.host, server.host, server.address);
+        let Run { site, .. } = *self;
+        let pair = Pair { site, client: client.host, server: server.host, address: server.address };
+        let outcome = pair.walk();
         let example = |is_reply: bool| Example {
             client: client.host,
             server: server.host,

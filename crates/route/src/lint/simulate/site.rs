@@ -9,7 +9,7 @@ use std::{
 use clearstream_routing::{lookup::Packet, node::Node};
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{MAIN_TABLE, RouteEntry},
+    routing::{MAIN_TABLE, RouteEntry, SourceTranslation},
 };
 
 use super::super::{
@@ -17,6 +17,7 @@ use super::super::{
     rules::is_refused,
     view::{covers, is_of_the_link, is_private, overlap},
 };
+use crate::walk::{Hosts, Next};
 
 /// An address of a host in a network.
 #[derive(Debug, Clone, Copy)]
@@ -25,19 +26,6 @@ pub(super) struct Member {
     pub(super) address: IpAddr,
     /// Position among the host's own addresses.
     pub(super) position: usize,
-}
-
-/// Owner of a next hop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next<'a> {
-    /// A given host, and the interface by which it receives.
-    Host(usize, &'a str),
-    /// A given host that is on no common link.
-    OtherSide(usize),
-    /// The sender itself.
-    Own,
-    /// No given host has the address.
-    NotGiven,
 }
 
 /// The given hosts and their relations.
@@ -139,37 +127,6 @@ impl<'s, 'a> Site<'s, 'a> {
         containing.copied().max_by_key(|network| network.length)
     }
 
-    /// The interface by which `other` is on the link of a host's interface;
-    /// where the networks of that interface are not known, the one with the address.
-    pub(super) fn adjacent(&self, at: usize, interface: &str, other: usize, to: IpAddr) -> Option<&'a str> {
-        let mine: Vec<Prefix> = self.on(at, interface).collect();
-        let with_address = self.view(other).node.interface_with(to);
-        if mine.is_empty() {
-            return with_address;
-        }
-        let is_shared = |name: &str| {
-            self.on(other, name).any(|network| mine.iter().any(|own| overlap(*own, network)))
-                || with_address == Some(name) && mine.iter().any(|own| own.contains(to))
-        };
-        let names = self.view(other).routing.interfaces.iter().map(|interface| interface.name.as_str());
-        with_address.filter(|name| is_shared(name)).or_else(|| names.into_iter().find(|name| is_shared(name)))
-    }
-
-    /// The owner of the address of a next hop.
-    pub(super) fn next(&self, at: usize, interface: &str, via: IpAddr) -> Next<'a> {
-        let owners = self.owners.get(&via).map_or(&[][..], Vec::as_slice);
-        if owners.contains(&at) {
-            return Next::Own;
-        }
-        let reached =
-            owners.iter().find_map(|owner| Some((*owner, self.adjacent(at, interface, *owner, via)?)));
-        match (reached, owners) {
-            (Some((owner, input)), _) => Next::Host(owner, input),
-            (None, [owner, ..]) => Next::OtherSide(*owner),
-            (None, []) => Next::NotGiven,
-        }
-    }
-
     /// Given hosts that may forward from one network to another: their
     /// addresses in the first.
     pub(super) fn gateways_between(&self, from: Prefix, to: Prefix) -> Vec<(usize, IpAddr)> {
@@ -181,31 +138,6 @@ impl<'s, 'a> Site<'s, 'a> {
                 && seen.insert(member.host)
         };
         members.iter().filter(leads).map(|member| (member.host, member.address)).collect()
-    }
-
-    /// Given hosts that reply for an address on the link of a host's interface,
-    /// since they forward to it by another one (ip-sysctl.rst, `proxy_arp`,
-    /// `proxy_ndp`), with the interface by which they receive.
-    pub(super) fn proxies(&self, at: usize, interface: &str, to: IpAddr) -> Vec<(usize, &'a str)> {
-        let leads = |host: usize, input: &str| {
-            let node = self.node(host);
-            let packet = Packet { source: None, destination: to, mark: 0, input: Some(input) };
-            let outputs = node.outputs(&node.lookup.find(&packet).verdict);
-            node.forwards(Some(input), to.is_ipv6()) == Some(true)
-                && outputs.iter().any(|output| output.is_some_and(|output| output != input))
-        };
-        let mine: Vec<Prefix> = self.on(at, interface).collect();
-        let hosts = (0..self.facts.hosts.len()).filter(|host| *host != at);
-        let inputs = hosts.flat_map(|host| {
-            let interfaces = self.view(host).routing.interfaces.iter();
-            interfaces.map(move |interface| (host, interface.name.as_str()))
-        });
-        let is_proxy = |(host, input): &(usize, &str)| {
-            self.node(*host).is_proxy(input, to.is_ipv6())
-                && self.on(*host, input).any(|network| mine.contains(&network))
-                && leads(*host, input)
-        };
-        inputs.filter(is_proxy).collect()
     }
 
     /// Whether fewer than half of the ends on a host's networks send by a next hop
@@ -237,6 +169,84 @@ impl<'s, 'a> Site<'s, 'a> {
                 && (route.table == MAIN_TABLE || used_tables.contains(&route.table))
                 && !view.hops(route).is_empty()
         })
+    }
+}
+
+/// The site as the walker sees it. Hosts of files are known in part: the networks of
+/// their interfaces, whether they forward and what their firewalls do may be unknown.
+impl<'a> Hosts<'a> for Site<'_, 'a> {
+    fn node(&self, host: usize) -> &Node<'a> {
+        Site::node(self, host)
+    }
+
+    fn name(&self, host: usize) -> &str {
+        Site::name(self, host)
+    }
+
+    fn next(&self, at: usize, output: &'a str, via: IpAddr) -> Next<'a> {
+        let owners = self.owners.get(&via).map_or(&[][..], Vec::as_slice);
+        if owners.contains(&at) {
+            return Next::Own;
+        }
+        let reached =
+            owners.iter().find_map(|owner| Some((*owner, self.neighbour(at, output, *owner, via)?)));
+        match (reached, owners) {
+            (Some((owner, input)), _) => Next::Host(owner, input),
+            (None, [owner, ..]) => Next::OtherSide(*owner),
+            (None, []) => Next::NotGiven,
+        }
+    }
+
+    /// Where the networks of the sender's interface are not known, the one with the address.
+    fn neighbour(&self, at: usize, output: &str, other: usize, to: IpAddr) -> Option<&'a str> {
+        let mine: Vec<Prefix> = self.on(at, output).collect();
+        let with_address = self.view(other).node.interface_with(to);
+        if mine.is_empty() {
+            return with_address;
+        }
+        let is_shared = |name: &str| {
+            self.on(other, name).any(|network| mine.iter().any(|own| overlap(*own, network)))
+                || with_address == Some(name) && mine.iter().any(|own| own.contains(to))
+        };
+        let names = self.view(other).routing.interfaces.iter().map(|interface| interface.name.as_str());
+        with_address.filter(|name| is_shared(name)).or_else(|| names.into_iter().find(|name| is_shared(name)))
+    }
+
+    /// Those that forward to it by another interface (ip-sysctl.rst, `proxy_arp`,
+    /// `proxy_ndp`).
+    fn proxies(&self, at: usize, output: &str, to: IpAddr) -> Vec<(usize, &'a str)> {
+        let leads = |host: usize, input: &str| {
+            let node = self.node(host);
+            let packet = Packet { source: None, destination: to, mark: 0, input: Some(input) };
+            let outputs = node.outputs(&node.lookup.find(&packet).verdict);
+            node.forwards(Some(input), to.is_ipv6()) == Some(true)
+                && outputs.iter().any(|output| output.is_some_and(|output| output != input))
+        };
+        let mine: Vec<Prefix> = self.on(at, output).collect();
+        let hosts = (0..self.facts.hosts.len()).filter(|host| *host != at);
+        let inputs = hosts.flat_map(|host| {
+            let interfaces = self.view(host).routing.interfaces.iter();
+            interfaces.map(move |interface| (host, interface.name.as_str()))
+        });
+        let is_proxy = |(host, input): &(usize, &str)| {
+            self.node(*host).is_proxy(input, to.is_ipv6())
+                && self.on(*host, input).any(|network| mine.contains(&network))
+                && leads(*host, input)
+        };
+        inputs.filter(is_proxy).collect()
+    }
+
+    fn may_forward(&self, host: usize, via: IpAddr, destination: IpAddr) -> bool {
+        let network = self.network_of(destination).unwrap_or(Prefix::host(destination));
+        self.view(host).may_lead(via, network)
+    }
+
+    fn source_translations(&self, host: usize) -> Option<&'a [SourceTranslation]> {
+        self.view(host).source_translations()
+    }
+
+    fn knows_marks(&self) -> bool {
+        false
     }
 }
 

@@ -338,3 +338,26 @@ fn ipv6_is_walked_too() {
     let half = format!("{gateway}net.ipv6.conf.e0.forwarding = 0\n");
     assert_eq!(broken(&hosts(&back, &half)), Vec::<String>::new());
 }
+
+/// A mark is of one host: what arrives elsewhere has none, so that a filter that sees
+/// marks looks the main table up (`IN_DEV_SRC_VMARK`, net/ipv4/fib_frontend.c).
+#[test]
+fn a_mark_does_not_cross_a_link() {
+    let client = "address e0 10.1.0.11/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n\
+                  route 10.2.0.0/24 blackhole table 9\nrule priority 100 fwmark 7 table 9\n\
+                  net.ipv4.conf.e0.rp_filter = 1\nnet.ipv4.conf.e0.src_valid_mark = 1\n";
+    let server = "address e0 10.2.0.201/24\nroute 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n\
+                  route 10.1.0.0/24 via 10.2.0.1 dev e0 table 7\nrule priority 100 fwmark 7 table 7\n";
+    let mut hosts = site();
+    hosts[0] = host("c11", client);
+    hosts[2] = host("s201", server);
+    let mark = |gateway: &str| ConnectionMark {
+        interface: "e0".to_owned(),
+        link_address: String::new(),
+        gateway: gateway.to_owned(),
+        mark: 7,
+    };
+    hosts[2].routing.connection_marks = vec![mark("gw1"), mark("gw2")];
+    let broken = broken(&hosts);
+    assert!(!broken.iter().any(|it| it.contains("will-drop")), "{broken:?}");
+}

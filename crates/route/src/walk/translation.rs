@@ -4,19 +4,18 @@
 
 use std::net::IpAddr;
 
-use super::{
-    site::Site,
-    walk::{Travel, Walker},
-};
+use clearstream_schema::prefix::Prefix;
+
+use super::{Hosts, Walker, forward::Travel};
 
 /// A source address that a gateway has substituted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Translated {
-    pub(super) gateway: usize,
-    pub(super) source: IpAddr,
+pub(crate) struct Translated {
+    pub(crate) gateway: usize,
+    pub(crate) source: IpAddr,
 }
 
-/// The source that packets had before a gateway, and how often it was replaced.
+/// The source that packets had before a host, and how often it was replaced.
 pub(super) struct Before {
     source: IpAddr,
     count: usize,
@@ -30,24 +29,19 @@ impl Travel<'_> {
     }
 }
 
-impl Walker<'_, '_, '_> {
+impl<'a> Walker<'_, 'a> {
     /// Replaces the source of packets that a host forwards by an interface to a
     /// next hop or neighbour, where its rules match.
-    pub(super) fn translate(
-        &self,
-        travel: &mut Travel<'_>,
-        at: usize,
-        output: &str,
-        towards: IpAddr,
-    ) -> Before {
+    pub(super) fn translate(&self, travel: &mut Travel<'a>, output: &str, towards: IpAddr) -> Before {
+        let at = travel.at();
         let before = Before { source: travel.source, count: travel.translated.len() };
         // What a host sends itself has an address of its own.
         if travel.trail.len() < 2 {
             return before;
         }
-        let Some(found) = translation(self.site, at, output, travel.source, towards) else { return before };
+        let Some(found) = translation(self.hosts, at, output, travel.source, towards) else { return before };
         if !found.is_certain {
-            travel.may_translate.insert(at);
+            travel.walk.may_translate.insert(at);
         }
         if found.is_certain || self.assumes_translation {
             travel.source = found.source;
@@ -65,14 +59,14 @@ struct Found {
 }
 
 fn translation(
-    site: &Site<'_, '_>,
+    hosts: &dyn Hosts<'_>,
     at: usize,
     output: &str,
     source: IpAddr,
     towards: IpAddr,
 ) -> Option<Found> {
-    let masquerade = || masquerade_address(site, at, output, towards);
-    let Some(rules) = site.view(at).source_translations() else {
+    let masquerade = || masquerade_address(hosts, at, output, towards);
+    let Some(rules) = hosts.source_translations(at) else {
         return Some(Found { source: masquerade()?, is_certain: false });
     };
     let mut applying = rules.iter().filter(|rule| {
@@ -89,10 +83,10 @@ fn translation(
 
 /// The address that masquerade takes: of the output interface the one in the
 /// network of the next hop, else its first (`inet_select_addr`).
-fn masquerade_address(site: &Site<'_, '_>, at: usize, output: &str, towards: IpAddr) -> Option<IpAddr> {
-    let interfaces = || site.view(at).routing.interfaces.iter();
+fn masquerade_address(hosts: &dyn Hosts<'_>, at: usize, output: &str, towards: IpAddr) -> Option<IpAddr> {
+    let interfaces = || hosts.node(at).routing.interfaces.iter();
     let of_output = interfaces().filter(|interface| interface.name == output);
-    let of_family = |own: &clearstream_schema::prefix::Prefix| own.address.is_ipv6() == towards.is_ipv6();
+    let of_family = |own: &Prefix| own.address.is_ipv6() == towards.is_ipv6();
     let own: Vec<_> =
         of_output.flat_map(|it| it.addresses.iter().map(|own| own.value)).filter(of_family).collect();
     let near = own.iter().find(|own| own.contains(towards)).or(own.first());
