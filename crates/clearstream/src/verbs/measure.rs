@@ -94,7 +94,9 @@ impl<W: Verb> MeasuringVerb for Of<W> {
 
 /// Adds the options of a verb.
 fn with_options<W: Verb>(command: Command) -> Command {
+    // Options bring the help of their types with them.
     let command = W::Config::augment_args(PathArgs::augment_args(HostArgs::augment_args(command)));
+    let command = command.about(W::ABOUT).long_about(None);
     let formats = W::default().formats();
     if formats.is_empty() {
         return command;
@@ -134,9 +136,9 @@ impl<W: Verb> Asked for Options<W> {
         match run(&workload, &mut Context { hosts, stop: &stop, on_event }, &self.config) {
             Ok(outcome) => self.print(&workload, outcome, out)?,
             Err(error) if error.stopped => {
-                return Err(CommandError::Interrupted(
-                    "this measurement has results only at its end".to_owned(),
-                ));
+                let name = workload.name();
+                let message = format!("the {name} was interrupted: it has results only at its end");
+                return Err(CommandError::Interrupted(message));
             }
             Err(mut error) => {
                 if let Some(partial) = error.partial.take() {
@@ -157,7 +159,7 @@ impl<W: Verb> Asked for Options<W> {
 impl<W: Verb> Options<W> {
     fn print(&self, workload: &W, outcome: Outcome, out: &Output) -> Result<(), CommandError> {
         let document = outcome.detail.map(|detail| detail.document).unwrap_or_default();
-        let document = serde_json::from_value(document).map_err(TrialError::from)?;
+        let document = clearstream_schema::json::from_value(document).map_err(TrialError::from)?;
         let document = Measured::<W>(document);
         Ok(out.result(&document, || match &self.format {
             Some(format) => workload.formatted(&document.0, format),
@@ -175,7 +177,7 @@ fn shown(out: &Output, expected: Duration) -> impl FnMut(Event) + '_ {
         Event::Sample(sample) => {
             let step = sample.part.map_or_else(|| "measuring".to_owned(), |part| format!("{part} measured"));
             out.progress(expected.saturating_sub(started.elapsed()), &step);
-            let document: Option<serde_json::Value> = serde_json::from_str(&sample.json).ok();
+            let document: Option<serde_json::Value> = clearstream_schema::json::from_str(&sample.json).ok();
             out.interval(&document, || None);
         }
     }

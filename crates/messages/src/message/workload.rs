@@ -93,6 +93,7 @@ impl Workload for Message {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &MessageConfig) -> Result<Outcome, TrialError> {
+        check(config)?;
         let mut samples = Samples::of(&mut *context.on_event);
         let mut on_point = |point: &MessagePoint| {
             // Latencies of different sizes are no series over time.

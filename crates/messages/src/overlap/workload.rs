@@ -89,6 +89,7 @@ impl Workload for Overlap {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &OverlapConfig) -> Result<Outcome, TrialError> {
+        check(config)?;
         let mut samples = Samples::of(&mut *context.on_event);
         let is_single = config.work_counts().len() == 1;
         let mut on_point = |point: &OverlapPoint| {

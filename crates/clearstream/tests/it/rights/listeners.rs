@@ -26,7 +26,7 @@ const LISTENERS: [(&str, &str); 25] = [
     ("iwarp/src/rnic/connect.rs", "(connects)"),
     ("iwarp/src/rnic/listener.rs", "RDMA listener"),
     ("lab/src/keeper.rs", "labs"),
-    ("message/src/connection/socket.rs", "data sockets of a flow, message, overlap or explore test"),
+    ("messages/src/connection/socket.rs", "data sockets of a flow, message, overlap or explore test"),
     ("netlink/src/changes.rs", "(netlink: what the kernel tells of changes)"),
     ("plan/src/effective.rs", "(loopback, for one connection of its own)"),
     ("plan/src/host.rs", "(finds the own address, sends nothing)"),
