@@ -1,16 +1,14 @@
 //! The hosts of a run by the machine they run on: pictures of each machine and
 //! the stairs of its slots.
 
-use clearstream_schema::{flow::Direction, host::HostReport, record::RunHost, study::Figure as Kind};
+use clearstream_schema::{host::HostReport, record::RunHost, study::Figure as Kind};
 
 use crate::{
-    digest::Digest,
-    document::Section,
-    figure::{Figure, Table, draw_both, identifier},
+    digest::{Digest, ExperimentDigest},
+    figure::{Figure, Section, Table, draw_both, identifier},
     figures::staircase,
     format::{bytes, join},
     machine::{self, Marks},
-    storage,
 };
 
 /// Hosts that share the cores of one machine, in the order of the record.
@@ -70,8 +68,8 @@ impl Machine<'_> {
 
     /// The core of it that took the receiver's packets in the first experiment that names one.
     fn interrupt_core(&self, digest: &Digest) -> Option<u32> {
-        let here = |direction: Direction| self.has(digest.receiver(direction));
-        digest.experiments.iter().find_map(|e| e.interrupt_core().filter(|_| here(e.direction())))
+        let here = |is_reverse| self.has(digest.receiver(is_reverse));
+        digest.experiments.iter().find_map(|e| e.interrupt_core().filter(|_| here(e.is_reverse())))
     }
 }
 
@@ -82,7 +80,7 @@ pub(crate) fn section(digest: &Digest) -> Section {
     // A lab's links are virtual: nothing that was measured there crossed a slot.
     let over_slots = digest.run.lab.is_none();
     let best = best_goodput(digest).filter(|_| over_slots);
-    let of_storage = storage::clients(digest).is_some();
+    let of_storage = digest.storage_clients().is_some();
     let mut figures = Vec::new();
     for (place, machine) in machines.iter().enumerate() {
         figures.push(picture(digest, machine, host_count));
@@ -127,15 +125,15 @@ pub(crate) fn section(digest: &Digest) -> Section {
 
 /// The highest median goodput of all cells.
 fn best_goodput(digest: &Digest) -> Option<f64> {
-    let cells = digest.experiments.iter().flat_map(|e| &e.cells);
-    cells.filter_map(|cell| cell.goodput()).map(|estimate| estimate.median).max_by(f64::total_cmp)
+    let cells = digest.experiments.iter().flat_map(ExperimentDigest::cells);
+    cells.filter_map(|cell| cell.estimate()).map(|estimate| estimate.median).max_by(f64::total_cmp)
 }
 
 fn picture(digest: &Digest, machine: &Machine<'_>, host_count: usize) -> Figure {
     let (host, marks) = (machine.report(), Marks { interrupt_core: machine.interrupt_core(digest) });
     let id = identifier(&["host", &machine.key(digest)]);
     let title =
-        format!("{} ({})", machine.name(), machine.role(host_count, storage::clients(digest).is_none()));
+        format!("{} ({})", machine.name(), machine.role(host_count, digest.storage_clients().is_none()));
     let finding = machine::description(host);
     let notes = host.cpu_model.iter().map(|model| format!("Processor: {model}.")).collect();
     Figure {

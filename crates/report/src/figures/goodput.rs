@@ -1,14 +1,14 @@
 //! Goodput per cell: every repetition as a dot, the median with its interval,
 //! and published values as a hollow dashed bar.
 
-pub(crate) use clearstream_schema::human::sentence_case;
-use clearstream_schema::record::Published;
+use clearstream_schema::{outcome::Unit, record::Published};
 
 use crate::{
-    digest::{Cell, ExperimentDigest},
+    digest::ExperimentDigest,
     estimate::chosen,
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    format::{gbps, level, rate},
+    format::{gbps, level, rate, sentence_case},
+    measured::{CellMetric, MeasuredCell},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -46,8 +46,8 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
 /// Highest cell, one flow, and the published range of the same cell. What a level changes is in the figure of effects.
 pub(crate) fn finding(experiment: &ExperimentDigest) -> Option<String> {
     let factors = experiment.varying_factors();
-    let estimates: Vec<_> =
-        experiment.cells.iter().filter_map(|cell| cell.goodput().map(|e| (cell, e))).collect();
+    let cells = experiment.cells();
+    let estimates: Vec<_> = cells.iter().filter_map(|cell| Some((cell, cell.estimate()?))).collect();
     let (best, estimate) = estimates.iter().max_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
     let mut text = format!(
         "{}: {} ({})",
@@ -78,7 +78,7 @@ pub(crate) fn finding(experiment: &ExperimentDigest) -> Option<String> {
 }
 
 /// A published figure without levels belongs to every cell, one with levels to the cells that have them.
-pub(crate) fn belongs(published: &Published, cell: &Cell) -> bool {
+pub(crate) fn belongs(published: &Published, cell: &MeasuredCell) -> bool {
     published
         .factors
         .iter()
@@ -100,7 +100,8 @@ pub(crate) fn published_legend(published: &[Published]) -> Vec<LegendItem> {
 
 fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     let factors = experiment.varying_factors();
-    let cells: Vec<&Cell> = experiment.cells.iter().take(MAX_ROWS).collect();
+    let all = experiment.cells();
+    let cells = &all[..all.len().min(MAX_ROWS)];
     let row_height = size.pick(38.0, 52.0);
     let longest = cells.iter().map(|cell| text_width(&cell.label(&factors))).fold(0.0, f64::max);
     let left = (longest + 20.0).clamp(70.0, 280.0);
@@ -139,7 +140,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
                 plot.svg.text(area.left - 12.0, middle + 4.0, "rowlabel end", &fitted(&label, left - 16.0))
             }
             Size::Narrow => {
-                let value = cell.goodput().map(|estimate| rate(estimate.median)).unwrap_or_default();
+                let value = cell.estimate().map(|estimate| rate(estimate.median)).unwrap_or_default();
                 let room = area.right - area.left - text_width(&value) - 12.0;
                 plot.svg.text(area.left + 4.0, middle - 18.0, "rowlabel halo start", &fitted(&label, room));
                 plot.svg.text(area.right, middle - 18.0, "value halo end", &value);
@@ -150,7 +151,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     plot.svg
 }
 
-fn row(plot: &mut Plot, cell: &Cell, published: &[Published], middle: f64, size: Size) {
+fn row(plot: &mut Plot, cell: &CellMetric<'_>, published: &[Published], middle: f64, size: Size) {
     for published in published.iter().filter(|p| !p.factors.is_empty() && belongs(p, cell)) {
         if let Some((low, high, text)) = published_range(published) {
             let (from, to) = (plot.x.at(low), plot.x.at(high));
@@ -161,7 +162,7 @@ fn row(plot: &mut Plot, cell: &Cell, published: &[Published], middle: f64, size:
             });
         }
     }
-    let Some(estimate) = cell.goodput() else { return };
+    let Some(estimate) = cell.estimate() else { return };
     let at = plot.x.at(estimate.median / 1e9);
     let tip = format!("{} \u{2013} {}", rate(estimate.median), estimate.how_sure(rate));
     let dots: Vec<f64> = cell.values().iter().map(|bps| plot.x.at(bps / 1e9)).collect();
@@ -196,12 +197,12 @@ pub(crate) fn table(experiment: &ExperimentDigest) -> Table {
             "Published, Gb/s",
         ],
     );
-    for cell in &experiment.cells {
-        let Some(estimate) = cell.goodput() else { continue };
+    for cell in &experiment.cells() {
+        let Some(estimate) = cell.estimate() else { continue };
         let values = cell.values();
         let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
         let highest = values.iter().copied().fold(0.0, f64::max);
-        let retransmits: Vec<u64> = cell.trials.iter().filter_map(|trial| trial.retransmit_count).collect();
+        let retransmits = cell.of_all_trials("retransmits");
         let theirs: Vec<String> = experiment
             .spec
             .published
@@ -221,7 +222,7 @@ pub(crate) fn table(experiment: &ExperimentDigest) -> Table {
             if retransmits.is_empty() {
                 "\u{2013}".to_owned()
             } else {
-                retransmits.iter().sum::<u64>().to_string()
+                Unit::Count.text(retransmits.iter().sum())
             },
             theirs.join(", "),
         ]);

@@ -5,7 +5,6 @@ use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::goodput::published_legend,
-    flow_trial::Application,
     format::{gbps, join, number, rate},
     series::{InterfaceSeries, Points, Series},
     svg::{
@@ -129,18 +128,16 @@ fn finding(digest: &Digest, experiment: &ExperimentDigest, series: &Series) -> S
     if highest(&series.bursts) > 0.0 {
         parts.push(format!("the bursty flows peak at {}", rate(highest(&series.bursts))));
     }
-    let mut trials = experiment.cells.iter().flat_map(|cell| &cell.trials);
-    let application = trials.find(|trial| trial.trial == series.trial).and_then(|trial| trial.application);
-    parts.extend(application.map(beside));
+    let value = |metric| experiment.measured.of_trial(series.trial, metric);
+    parts.extend(value("explorations").map(|count| beside(count, value("application-rate"))));
     format!("In trial {} {}.", series.trial, join(&parts))
 }
 
-/// What the application did meanwhile.
-fn beside(application: Application) -> String {
-    match application.rate_bps {
+/// What the application did meanwhile: explorations that ended, and messages of the fastest of these.
+fn beside(explorations: f64, rate_bps: Option<f64>) -> String {
+    match rate_bps {
         Some(bps) => format!(
-            "the application beside the flows explored {:.0} times, its fastest messages at {}",
-            application.explorations,
+            "the application beside the flows explored {explorations:.0} times, its fastest messages at {}",
             rate(bps)
         ),
         None => "the application beside the flows ran, and ended no exploration".to_owned(),

@@ -2,10 +2,11 @@
 //! strong and the others faint, warm-up shaded (40GE report, figure 5).
 
 use crate::{
-    digest::{Cell, ExperimentDigest},
+    digest::ExperimentDigest,
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::goodput,
+    figures::{Palette, goodput},
     format::{count, gbps, number, range, rate},
+    measured::CellMetric,
     series::Series,
     svg::{
         Svg,
@@ -20,7 +21,7 @@ const MAX_POINTS: usize = 300;
 const READOUTS: usize = 60;
 
 /// Lines over time, or `None` when no samples were kept.
-pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
+pub(crate) fn figure(experiment: &ExperimentDigest, palette: &Palette) -> Option<Figure> {
     if experiment.series.is_empty() {
         return None;
     }
@@ -29,7 +30,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     let finding = finding(experiment);
     let mut legend: Vec<LegendItem> = labels(experiment)
         .into_iter()
-        .map(|label| LegendItem::new(format!("line {}", experiment.palette.class(&label)), label))
+        .map(|label| LegendItem::new(format!("line {}", palette.class(&label)), label))
         .collect();
     if experiment.series.iter().any(|series| !series.typical) {
         legend.push(LegendItem::new("line faint", "other repetitions"));
@@ -37,7 +38,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     legend.push(LegendItem::new("box warm", "warm-up, not counted"));
     legend.extend(goodput::published_legend(&experiment.spec.published));
     Some(Figure {
-        drawings: draw_both(&id, &title, &finding, |size| draw(experiment, size)),
+        drawings: draw_both(&id, &title, &finding, |size| draw(experiment, palette, size)),
         notes: not_drawn(experiment).into_iter().collect(),
         legend,
         table: table(experiment),
@@ -51,7 +52,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
 /// Variation of the samples of all trials of each cell after the warm-up.
 fn finding(experiment: &ExperimentDigest) -> String {
     let parts: Vec<String> = experiment
-        .cells
+        .cells()
         .iter()
         .filter_map(|cell| {
             let all: Vec<&Series> = experiment
@@ -91,7 +92,7 @@ fn published(experiment: &ExperimentDigest) -> Vec<(f64, f64, String)> {
     all
 }
 
-fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
+fn draw(experiment: &ExperimentDigest, palette: &Palette, size: Size) -> Svg {
     let all = &experiment.series;
     let seconds = all.iter().flat_map(|s| &s.goodput).map(|p| p.0).fold(1.0, f64::max);
     let highest = all
@@ -120,8 +121,11 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     }
     for strong in [false, true] {
         for series in all.iter().filter(|series| series.typical == strong) {
-            let class =
-                format!("line {}{}", class_of(experiment, series), if strong { "" } else { " faint" });
+            let class = format!(
+                "line {}{}",
+                palette.class(&cell_label(experiment, series)),
+                if strong { "" } else { " faint" }
+            );
             plot.line(&in_gbps(&downsample(&series.goodput, MAX_POINTS)), &class);
         }
     }
@@ -129,7 +133,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
         let ends = all.iter().filter(|series| series.typical).filter_map(|series| {
             let last = series.goodput.last()?.1 / 1e9;
             let label = cell_label(experiment, series);
-            Some((last, fitted(&label, 138.0), class_of(experiment, series)))
+            Some((last, fitted(&label, 138.0), palette.class(&label)))
         });
         let theirs = published(experiment).into_iter().map(|(low, high, text)| {
             let text = text.trim_end_matches(" Gb/s");
@@ -173,7 +177,7 @@ fn readouts(plot: &mut Plot, experiment: &ExperimentDigest, seconds: f64) {
 
 fn cell_label(experiment: &ExperimentDigest, series: &Series) -> String {
     experiment
-        .cells
+        .cells()
         .iter()
         .find(|cell| cell.number == series.cell)
         .map_or_else(String::new, |cell| cell.label(&experiment.varying_factors()))
@@ -182,12 +186,8 @@ fn cell_label(experiment: &ExperimentDigest, series: &Series) -> String {
 /// Labels of the cells that are drawn.
 pub(crate) fn labels(experiment: &ExperimentDigest) -> Vec<String> {
     let factors = experiment.varying_factors();
-    let drawn = |cell: &&Cell| experiment.series.iter().any(|series| series.cell == cell.number);
-    experiment.cells.iter().filter(drawn).map(|cell| cell.label(&factors)).collect()
-}
-
-fn class_of(experiment: &ExperimentDigest, series: &Series) -> String {
-    experiment.palette.class(&cell_label(experiment, series))
+    let drawn = |cell: &&CellMetric<'_>| experiment.series.iter().any(|series| series.cell == cell.number);
+    experiment.cells().iter().filter(drawn).map(|cell| cell.label(&factors)).collect()
 }
 
 fn in_gbps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
