@@ -20,7 +20,7 @@ use crate::{
     },
     format::{bytes, hosts_of, join, level_of, rate, sentence_case, time},
     headline::Headline,
-    link, machines, settings,
+    hosts, link, settings,
     shortfall::Shortfall,
     summary,
 };
@@ -88,7 +88,7 @@ impl Document {
             .filter(|e| run.only.is_empty() || run.only.contains(&e.spec.name))
             .map(|experiment| section(analysis, experiment))
             .collect();
-        sections.push(machines::section(digest));
+        sections.push(hosts::section(digest));
         Self {
             title: format!("{}{}", run.study.title, link::title_suffix(digest)),
             band: link::band(digest),

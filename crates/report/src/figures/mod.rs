@@ -11,7 +11,6 @@ pub(crate) mod goodput;
 pub(crate) mod heat;
 pub(crate) mod live;
 pub(crate) mod metric;
-pub(crate) mod order;
 pub(crate) mod pairs;
 pub(crate) mod pins;
 pub(crate) mod semantics;

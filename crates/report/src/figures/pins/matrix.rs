@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::{
     cell_settings::most_named,
     digest::{Digest, ExperimentDigest},
-    figures::order::{Place, sorted},
     format::{core, range, rate},
     measured::{CellMetric, MeasuredCell},
+    places::{Place, sorted},
 };
 
 /// A pin matrix in numbers.

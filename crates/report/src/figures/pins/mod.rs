@@ -11,9 +11,9 @@ use crate::{
     figures::{
         effects,
         heat::{Group, HeatCell, HeatMap},
-        order::{Boundary, Place, boundary, node_runs},
     },
     format::{count, gbps, rate},
+    places::{Boundary, Place, boundary, node_runs},
 };
 use matrix::Matrix;
 pub(crate) use reader::ReaderPlace;

@@ -10,7 +10,8 @@ use super::matrix::Matrix;
 use crate::{
     digest::{Digest, ExperimentDigest},
     estimate::{change, median},
-    figures::{effects::Contrast, order::Place},
+    figures::effects::Contrast,
+    places::Place,
 };
 
 /// Comparisons of the reader's places.

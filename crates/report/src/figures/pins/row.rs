@@ -8,12 +8,10 @@ use crate::{
     digest::{Digest, ExperimentDigest},
     estimate::{Estimate, chosen, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::{
-        goodput::published_legend,
-        order::{Boundary, Place, boundary, node_runs, sorted},
-    },
+    figures::goodput::published_legend,
     format::{core, gbps, level, range, rate},
     measured::CellMetric,
+    places::{Boundary, Place, boundary, node_runs, sorted},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, tick_labels},
