@@ -171,8 +171,13 @@ fn measured(experiment: &ExperimentDigest) -> Vec<(String, String, Unit, Vec<f64
             let levels: Vec<String> =
                 cell.factors.iter().map(|(name, value)| crate::format::level_of(name, value)).collect();
             let label = format!("{} {}", metric.name.replace('-', " "), levels.join(", "));
-            let values = experiment.measured.values(cell, metric);
-            all.push((key(&cell.factors, &metric.name), label.trim().to_owned(), metric.unit, values));
+            let values = experiment.measured.cell_of(cell, metric).map(|one| one.values());
+            all.push((
+                key(&cell.factors, &metric.name),
+                label.trim().to_owned(),
+                metric.unit,
+                values.unwrap_or_default(),
+            ));
         }
     }
     all

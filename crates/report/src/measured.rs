@@ -174,13 +174,17 @@ impl Measured {
         trials.find(|trial| trial.trial == number)?.value(place)
     }
 
-    /// A metric in the trials of a cell that count.
-    pub(crate) fn values(&self, cell: &MeasuredCell, metric: &MetricName) -> Vec<f64> {
-        let Some(place) = self.metrics.iter().position(|known| known == metric) else { return Vec::new() };
-        cell.counted().filter_map(|trial| trial.value(place)).collect()
+    /// One of its cells with this metric; nothing where no trial has it.
+    pub(crate) fn cell_of<'a>(
+        &'a self,
+        cell: &'a MeasuredCell,
+        metric: &MetricName,
+    ) -> Option<CellMetric<'a>> {
+        let place = self.metrics.iter().position(|known| known == metric)?;
+        Some(CellMetric { measured: self, cell, place })
     }
 
-    /// As [`Self::values`], by repetition: what is compared in pairs.
+    /// A metric in the trials of a cell that count, by repetition: what is compared in pairs.
     pub(crate) fn by_repetition(&self, cell: &MeasuredCell, metric: &MetricName) -> BTreeMap<u32, f64> {
         let place = self.metrics.iter().position(|known| known == metric);
         let value = |trial: &MeasuredTrial| Some((trial.repetition, trial.value(place?)?));
@@ -363,7 +367,9 @@ mod tests {
         let expanded = measured.over_series(&metric);
         let cells: Vec<(Value, Vec<f64>)> = expanded
             .cells()
-            .map(|cell| (cell.factors["availability"].clone(), expanded.values(cell, &metric)))
+            .map(|cell| {
+                (cell.factors["availability"].clone(), expanded.cell_of(cell, &metric).unwrap().values())
+            })
             .collect();
         // The medians of 0.1 and 0.2, and of 0.7 and 0.8.
         assert_eq!(cells, [("15.0 %".into(), vec![9e9, 8e9]), ("75.0 %".into(), vec![5e9, 4e9])]);

@@ -54,10 +54,10 @@ pub(super) fn of(view: &View<'_>, metrics: &[MetricName]) -> Table {
 /// The median of every metric of a cell; dashes for none.
 fn medians(own: &Source<'_>, cell: Option<&MetricCell<'_>>, metrics: &[MetricName]) -> Vec<String> {
     let median = |metric| {
-        let values = cell.map(|cell| own.measured.values(cell.cell, metric)).unwrap_or_default();
+        let estimate = cell.and_then(|cell| own.measured.cell_of(cell.cell, metric)?.estimate());
         let mark = if cell.is_some_and(|cell| cell.cell.is_cached(metric)) { " *" } else { "" };
         let text = |one: Estimate| format!("{}{mark}", metric.unit.text(one.median));
-        Estimate::of(&values).map_or_else(|| NONE.to_owned(), text)
+        estimate.map_or_else(|| NONE.to_owned(), text)
     };
     metrics.iter().map(median).collect()
 }

@@ -203,7 +203,7 @@ impl<'a> View<'a> {
 /// Cells of one experiment that have the metric.
 fn cells<'a>(measured: &'a Measured, metric: &MetricName, source: usize) -> Vec<MetricCell<'a>> {
     let of = |cell: &'a MeasuredCell| {
-        let values = measured.values(cell, metric);
+        let values = measured.cell_of(cell, metric)?.values();
         let (estimate, is_cached) = (Estimate::of(&values)?, cell.is_cached(metric));
         Some(MetricCell { cell, source, estimate, is_cached, values })
     };
