@@ -13,7 +13,7 @@ use clearstream_schema::{
     record::{TrialDocument, TrialOutcome},
 };
 
-use crate::{ReportError, format::level};
+use crate::{error::ReportError, format::level};
 
 /// Columns after the levels.
 const MEASURED: [&str; 26] = [

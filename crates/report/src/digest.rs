@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use clearstream_record::Reader;
 use clearstream_schema::{
     all_pairs::{ALL_PAIRS_SCHEMA, AllPairsSummary},
-    flow::{Direction, FLOW_SUMMARY_SCHEMA, FlowSummary, ReceiveMethod},
     gateways::{GATEWAYS_SCHEMA, GatewaySummary},
     host::HostReport,
     lab::DELAY_LINE_LIMIT_NOTICE,
@@ -17,25 +16,22 @@ use clearstream_schema::{
     semantics::{STORAGE_SEMANTICS_SCHEMA, StorageSemantics},
     study::{Experiment, Figure, WorkloadOptions},
 };
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{
-    Diagnose, ReportError,
-    delay_lines::DelayLines,
-    document::section_id,
-    estimate::Estimate,
+    cell_settings::most_named,
+    delay_lines::{DelayLines, LineShare},
+    error::{ReportError, detail},
     figure::identifier,
-    figures::{Palette, gateways, throughput, window::path_interfaces},
-    flow_trial::{FlowTrial, most_named},
-    link,
-    measured::{Factors, Measured, MetricName, TrialFacts},
+    measured::{CellMetric, Factors, Measured, MeasuredTrial, MetricName, TrialFacts},
     notices::Notices,
     series::{self, Series},
     settings::ExperimentSettings,
-    shortfall::Shortfall,
     storage::StorageFacts,
 };
+
+/// Metric of figures of bulk data: throughput, window curve, live traffic, cores.
+const GOODPUT: &str = "goodput";
 
 /// A trial with gateways.
 #[derive(Debug)]
@@ -61,20 +57,10 @@ pub(crate) struct SemanticsTrial {
     pub(crate) found: StorageSemantics,
 }
 
-/// Trials with the same levels.
-#[derive(Debug, Clone)]
-pub(crate) struct Cell {
-    pub(crate) number: u32,
-    pub(crate) factors: Factors,
-    pub(crate) trials: Vec<FlowTrial>,
-}
-
 /// One experiment of the record.
 #[derive(Debug)]
 pub(crate) struct ExperimentDigest {
     pub(crate) spec: Experiment,
-    /// Ascending by number.
-    pub(crate) cells: Vec<Cell>,
     pub(crate) probes: Vec<(u32, ProbeSummary)>,
     pub(crate) gateways: Vec<GatewayTrial>,
     pub(crate) pairs: Vec<PairsTrial>,
@@ -90,14 +76,8 @@ pub(crate) struct ExperimentDigest {
     /// A curve may need the metrics over a size or time of single trials.
     keeps_series: bool,
     pub(crate) series: Vec<Series>,
-    /// Address that the first flow connected to.
-    pub(crate) server_address: Option<IpAddr>,
     /// Interfaces that carried the data of a window curve: the client's, the server's.
     pub(crate) path_interfaces: [Option<String>; 2],
-    /// Colours of labels, those of the whole page.
-    pub(crate) palette: Palette,
-    /// A plateau below what window and link allow.
-    pub(crate) shortfall: Option<Shortfall>,
 }
 
 /// A trial that could not be run.
@@ -124,52 +104,6 @@ pub(crate) struct Digest {
     pub(crate) same_kernel: Option<bool>,
 }
 
-impl Cell {
-    /// Median goodput of the trials that count, with its interval.
-    pub(crate) fn goodput(&self) -> Option<Estimate> {
-        Estimate::of(&self.values())
-    }
-
-    /// Goodput of each complete trial; of all of them when none is complete.
-    pub(crate) fn values(&self) -> Vec<f64> {
-        let complete: Vec<f64> =
-            self.trials.iter().filter(|trial| trial.complete).map(|trial| trial.goodput_bps).collect();
-        if complete.is_empty() {
-            self.trials.iter().map(|trial| trial.goodput_bps).collect()
-        } else {
-            complete
-        }
-    }
-
-    /// Goodput of each complete trial by its repetition: input of paired comparisons.
-    pub(crate) fn by_repetition(&self) -> BTreeMap<u32, f64> {
-        let complete = self.trials.iter().filter(|trial| trial.complete);
-        complete.map(|trial| (trial.repetition, trial.goodput_bps)).collect()
-    }
-
-    /// The trial whose goodput is nearest to the median.
-    pub(crate) fn typical(&self) -> Option<&FlowTrial> {
-        let median = self.goodput()?.median;
-        let distance = |trial: &FlowTrial| (trial.goodput_bps - median).abs();
-        self.trials.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
-    }
-
-    /// Levels as text; `flows` first, experiment-wide single levels left out by the caller.
-    pub(crate) fn label(&self, factors: &[String]) -> String {
-        let mut parts: Vec<String> = factors
-            .iter()
-            .filter_map(|name| self.factors.get(name).map(|value| crate::format::level_of(name, value)))
-            .collect();
-        if parts.is_empty() {
-            parts.push("all trials".to_owned());
-        }
-        if self.trials.iter().any(|trial| trial.discard) {
-            parts.push("discard".to_owned());
-        }
-        parts.join(", ")
-    }
-}
-
 impl ExperimentDigest {
     fn new(spec: Experiment, run: &RunDocument) -> Self {
         let is_curve = |one: &Experiment| matches!(one.figure(), Figure::Curve | Figure::Overhead);
@@ -184,7 +118,6 @@ impl ExperimentDigest {
             fixed,
             settings: ExperimentSettings::default(),
             spec,
-            cells: Vec::new(),
             probes: Vec::new(),
             gateways: Vec::new(),
             pairs: Vec::new(),
@@ -192,10 +125,7 @@ impl ExperimentDigest {
             measured: Measured::default(),
             clients: BTreeSet::new(),
             series: Vec::new(),
-            server_address: None,
             path_interfaces: [None, None],
-            palette: Palette::default(),
-            shortfall: None,
         }
     }
 
@@ -219,18 +149,33 @@ impl ExperimentDigest {
     /// that figure is not drawn.
     pub(crate) fn anchor(&self, own_figure: &str) -> String {
         let figure = identifier(&[&self.spec.name, own_figure]);
-        if self.is_drawn_by_metric() { section_id(self) } else { figure }
+        if self.is_drawn_by_metric() { self.section_id() } else { figure }
     }
 
-    /// Every flow trial.
-    pub(crate) fn trials(&self) -> impl Iterator<Item = &FlowTrial> {
-        self.cells.iter().flat_map(|cell| &cell.trials)
+    /// Identifier of its section in the page.
+    pub(crate) fn section_id(&self) -> String {
+        identifier(&[&self.spec.name]).replacen("figure", "section", 1)
+    }
+
+    /// Its cells by goodput; none where its workload measures something else.
+    pub(crate) fn cells(&self) -> Vec<CellMetric<'_>> {
+        self.measured.of_metric(GOODPUT)
+    }
+
+    /// Every measured trial.
+    pub(crate) fn trials(&self) -> impl Iterator<Item = &MeasuredTrial> {
+        self.measured.cells().flat_map(|cell| &cell.trials)
+    }
+
+    /// Address that the first trial connected to.
+    pub(crate) fn server_address(&self) -> Option<IpAddr> {
+        self.measured.cells().find_map(|cell| cell.settings.address("destination-address"))
     }
 
     /// Factors that take more than one level here, `flows` first, so that labels name only what differs.
     pub(crate) fn varying_factors(&self) -> Vec<String> {
         let mut levels: BTreeMap<&String, Vec<&Value>> = BTreeMap::new();
-        for cell in &self.cells {
+        for cell in self.measured.cells() {
             for (name, value) in cell.factors.iter() {
                 let seen = levels.entry(name).or_default();
                 if !seen.contains(&value) {
@@ -242,7 +187,7 @@ impl ExperimentDigest {
             levels.into_iter().filter(|(_, seen)| seen.len() > 1).map(|(name, _)| name.clone()).collect();
         names.sort_by_key(|name| (name != "flows", name.clone()));
         if names.is_empty()
-            && let Some(cell) = self.cells.first()
+            && let Some(cell) = self.measured.cells().next()
         {
             names = cell.factors.keys().cloned().collect();
         }
@@ -251,18 +196,21 @@ impl ExperimentDigest {
 
     /// The core that most trials name as the one that took the receiver's packets.
     pub(crate) fn interrupt_core(&self) -> Option<u32> {
-        most_named(self.trials()).map(|found| found.0)
+        most_named(self.measured.cells().map(|cell| &cell.settings)).map(|found| found.0)
     }
 
-    /// Direction of the data in most trials.
-    pub(crate) fn direction(&self) -> Direction {
-        self.trials().next().map_or(Direction::Forward, |trial| trial.direction)
+    /// Data goes from the server to the client alone.
+    pub(crate) fn is_reverse(&self) -> bool {
+        self.measured.cells().next().is_some_and(|cell| cell.settings.is_reverse())
     }
 }
 
 impl Digest {
-    /// Reads a record; `diagnose` explains a trial that needs it.
-    pub(crate) fn read(reader: &Reader, diagnose: Option<&Diagnose<'_>>) -> Result<Self, ReportError> {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// When a file of it cannot be read, or a trial's document is not of its format.
+    pub(crate) fn read(reader: &Reader) -> Result<Self, ReportError> {
         let run = reader.run().clone();
         let experiments = run.study.experiments.iter().cloned();
         let mut digest = Self {
@@ -282,22 +230,14 @@ impl Digest {
             digest.add(trial?)?;
         }
         for experiment in &mut digest.experiments {
-            experiment.cells.sort_by_key(|cell| cell.number);
-            experiment.series = series::read(experiment, reader)?;
-            if experiment.spec.figure() == Figure::WindowCurve {
-                experiment.path_interfaces = path_interfaces(experiment, reader)?;
+            let cells = experiment.measured.of_metric(GOODPUT);
+            match experiment.spec.figure() {
+                Figure::Throughput | Figure::LiveTraffic => experiment.series = series::read(&cells, reader)?,
+                Figure::WindowCurve => {
+                    experiment.path_interfaces = series::path_interfaces(&cells, reader)?;
+                }
+                _ => {}
             }
-        }
-        let mut palette = Palette::default();
-        for experiment in &digest.experiments {
-            palette.add(&throughput::labels(experiment));
-            let groups = gateways::groups(experiment);
-            palette.add(&groups.iter().map(gateways::Group::label).collect::<Vec<String>>());
-        }
-        digest.experiments.iter_mut().for_each(|experiment| experiment.palette = palette.clone());
-        for index in 0..digest.experiments.len() {
-            let found = Shortfall::of(&digest, &digest.experiments[index], reader, diagnose)?;
-            digest.experiments[index].shortfall = found;
         }
         Ok(digest)
     }
@@ -315,13 +255,13 @@ impl Digest {
     }
 
     /// The host that receives in an experiment between client and server.
-    pub(crate) fn receiver(&self, direction: Direction) -> &HostReport {
-        if direction == Direction::Reverse { self.client() } else { self.server() }
+    pub(crate) fn receiver(&self, is_reverse: bool) -> &HostReport {
+        if is_reverse { self.client() } else { self.server() }
     }
 
     /// The host that sends.
-    pub(crate) fn sender(&self, direction: Direction) -> &HostReport {
-        if direction == Direction::Reverse { self.server() } else { self.client() }
+    pub(crate) fn sender(&self, is_reverse: bool) -> &HostReport {
+        self.receiver(!is_reverse)
     }
 
     /// Client and server run on the same cores, as in a lab: their core numbers mean the same.
@@ -341,9 +281,19 @@ impl Digest {
             && one.processing_units == other.processing_units
     }
 
-    /// The first experiment drawn as `figure` with flow trials in it.
+    /// The first experiment drawn as `figure` with a goodput in it.
     pub(crate) fn drawn_as(&self, figure: Figure) -> Option<&ExperimentDigest> {
-        self.experiments.iter().find(|e| e.spec.figure() == figure && !e.cells.is_empty())
+        self.experiments.iter().find(|e| e.spec.figure() == figure && !e.cells().is_empty())
+    }
+
+    /// The hosts whose calls were measured, where every experiment with a trial is of storage: nothing in such
+    /// a report is of a path between two hosts.
+    pub(crate) fn storage_clients(&self) -> Option<BTreeSet<&String>> {
+        let mut measured = self.experiments.iter().filter(|one| !one.measured.is_empty()).peekable();
+        measured.peek()?;
+        let all: Option<Vec<_>> =
+            measured.map(|one| Some(&one.clients).filter(|clients| !clients.is_empty())).collect();
+        Some(all?.into_iter().flatten().collect())
     }
 
     fn experiment(&mut self, name: &str) -> &mut ExperimentDigest {
@@ -383,27 +333,12 @@ impl Digest {
                 self.notices.add(&notice.id, &notice.message, &trial.experiment, Some(trial.trial));
             }
         }
+        let same = outcome.settings.iter().find(|setting| setting.name == "same-kernel");
+        let same = same.and_then(|setting| setting.effective.as_ref()?.as_bool());
+        self.same_kernel = same.or(self.same_kernel);
         let factors = Factors::new(std::mem::take(&mut trial.factors));
-        let mut discard = false;
-        if let Some(summary) = detail::<FlowSummary>(outcome, FLOW_SUMMARY_SCHEMA, trial.trial)? {
-            discard = summary.requested.receive == ReceiveMethod::Discard;
-            self.add_flow(&trial, &factors, &summary);
-        } else if let Some(summary) = detail::<ProbeSummary>(outcome, PROBE_SUMMARY_SCHEMA, trial.trial)? {
-            self.experiment(&trial.experiment).probes.push((trial.trial, summary));
-        } else if let Some(summary) = detail::<GatewaySummary>(outcome, GATEWAYS_SCHEMA, trial.trial)? {
-            let reduced = GatewayTrial { cell: trial.cell, factors: Factors::clone(&factors), summary };
-            self.experiment(&trial.experiment).gateways.push(reduced);
-        } else if let Some(summary) = detail::<AllPairsSummary>(outcome, ALL_PAIRS_SCHEMA, trial.trial)? {
-            let reduced = PairsTrial { cell: trial.cell, factors: Factors::clone(&factors), summary };
-            self.experiment(&trial.experiment).pairs.push(reduced);
-        } else if let Some(found) =
-            detail::<StorageSemantics>(outcome, STORAGE_SEMANTICS_SCHEMA, trial.trial)?
-        {
-            let reduced = SemanticsTrial { cell: trial.cell, factors: Factors::clone(&factors), found };
-            self.experiment(&trial.experiment).semantics.push(reduced);
-        }
-        let storage = StorageFacts::of(outcome, trial.trial)?;
-        let storage = storage.unwrap_or_default();
+        self.add_document(&trial, &factors, outcome)?;
+        let storage = StorageFacts::of(outcome, trial.trial)?.unwrap_or_default();
         let unnamed = self.client().name.clone();
         let experiment = self.experiment(&trial.experiment);
         experiment
@@ -411,8 +346,11 @@ impl Digest {
             .extend(storage.clients.into_iter().map(|name| name.unwrap_or_else(|| unnamed.clone())));
         experiment.settings.add(&outcome.settings);
         let facts = TrialFacts {
+            trial: trial.trial,
             repetition: trial.repetition,
-            discard,
+            samples: trial.samples.clone(),
+            steady: trial.steady,
+            line: LineShare::of(&trial.delay_lines),
             cached: storage.cached,
             keep_series: experiment.keeps_series,
         };
@@ -420,34 +358,26 @@ impl Digest {
         Ok(())
     }
 
-    fn add_flow(&mut self, trial: &TrialDocument, factors: &Factors, summary: &FlowSummary) {
-        let reduced = FlowTrial::of(trial, summary);
-        let ids = (&summary.client_settings.boot_id, &summary.server_settings.boot_id);
-        if let (Some(client), Some(server)) = ids {
-            self.same_kernel = Some(client == server);
-        }
+    /// Keeps the document of a workload with a figure that metrics do not give.
+    fn add_document(
+        &mut self,
+        trial: &TrialDocument,
+        factors: &Factors,
+        outcome: &Outcome,
+    ) -> Result<(), ReportError> {
+        let (number, cell, factors) = (trial.trial, trial.cell, Factors::clone(factors));
         let experiment = self.experiment(&trial.experiment);
-        let remote = summary.client_settings.flows.first().and_then(|flow| link::address(&flow.remote));
-        experiment.server_address = experiment.server_address.or(remote);
-        match experiment.cells.iter_mut().find(|cell| cell.number == trial.cell) {
-            Some(cell) => cell.trials.push(reduced),
-            None => experiment.cells.push(Cell {
-                number: trial.cell,
-                factors: Factors::clone(factors),
-                trials: vec![reduced],
-            }),
+        if let Some(summary) = detail::<ProbeSummary>(outcome, PROBE_SUMMARY_SCHEMA, number)? {
+            experiment.probes.push((number, summary));
+        } else if let Some(summary) = detail::<GatewaySummary>(outcome, GATEWAYS_SCHEMA, number)? {
+            experiment.gateways.push(GatewayTrial { cell, factors, summary });
+        } else if let Some(summary) = detail::<AllPairsSummary>(outcome, ALL_PAIRS_SCHEMA, number)? {
+            experiment.pairs.push(PairsTrial { cell, factors, summary });
+        } else if let Some(found) = detail::<StorageSemantics>(outcome, STORAGE_SEMANTICS_SCHEMA, number)? {
+            experiment.semantics.push(SemanticsTrial { cell, factors, found });
         }
+        Ok(())
     }
-}
-
-/// A workload's own document, when the outcome has one of this format.
-pub(crate) fn detail<T: DeserializeOwned>(
-    outcome: &Outcome,
-    schema: &'static str,
-    trial: u32,
-) -> Result<Option<T>, ReportError> {
-    let read = outcome.detail(schema).transpose();
-    read.map_err(|source| ReportError::Detail { trial, schema, source })
 }
 
 /// An experiment that trials name and the study does not: shown, not dropped.

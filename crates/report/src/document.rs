@@ -10,16 +10,19 @@ use clearstream_schema::{
 use serde::Serialize;
 
 use crate::{
+    analysis::Analysis,
     digest::{Digest, ExperimentDigest},
-    figure::{Figure, Table, identifier},
+    figure::{Figure, Section, Table},
     figures::{
-        cost, delay, effects, gateways,
-        goodput::{self, sentence_case},
-        live, matrix, metric, pairs, row, semantics, throughput, window,
+        cost, delay, effects, gateways, goodput, live, metric, pairs,
+        pins::{self, row},
+        semantics, throughput, window,
     },
-    format::{bytes, join, level_of, rate, time},
-    link, machines, settings, storage,
-    summary::{self, Headline},
+    format::{bytes, hosts_of, join, level_of, rate, sentence_case, time},
+    headline::Headline,
+    hosts, link, settings,
+    shortfall::Shortfall,
+    summary,
 };
 
 /// Contents of a report.
@@ -55,17 +58,6 @@ pub(crate) struct Finding {
     pub(crate) short: bool,
 }
 
-/// One experiment, or the hosts.
-#[derive(Debug, Serialize)]
-pub(crate) struct Section {
-    pub(crate) id: String,
-    pub(crate) title: String,
-    pub(crate) about: String,
-    pub(crate) figures: Vec<Figure>,
-    /// Reason for the absence of a figure.
-    pub(crate) absent: Option<String>,
-}
-
 /// A name and a value.
 #[derive(Debug, Serialize)]
 pub(crate) struct Fact {
@@ -75,13 +67,14 @@ pub(crate) struct Fact {
 
 impl Document {
     /// Composes the report.
-    pub(crate) fn of(digest: &Digest) -> Self {
+    pub(crate) fn of(analysis: &Analysis) -> Self {
+        let digest = &analysis.digest;
         let run = &digest.run;
         let (client, server) = (&digest.client().name, &digest.server().name);
-        let clients = storage::clients(digest);
+        let clients = digest.storage_clients();
         let ends = match run.hosts.len() {
             _ if clients.is_some() => {
-                format!("measured on {}", storage::hosts(clients.into_iter().flatten()))
+                format!("measured on {}", hosts_of(clients.into_iter().flatten()))
             }
             0..=2 if client == server => client.clone(),
             0..=2 => format!("{client} to {server}"),
@@ -93,19 +86,21 @@ impl Document {
             .iter()
             .filter(|e| e.spec.figure() != Kind::Topology)
             .filter(|e| run.only.is_empty() || run.only.contains(&e.spec.name))
-            .map(|experiment| section(digest, experiment))
+            .map(|experiment| section(analysis, experiment))
             .collect();
-        sections.push(machines::section(digest));
+        sections.push(hosts::section(digest));
         Self {
             title: format!("{}{}", run.study.title, link::title_suffix(digest)),
             band: link::band(digest),
-            findings: findings(digest, &sections),
+            findings: findings(analysis, &sections),
             about: run.study.about.clone(),
             subtitle: format!("{ends}{lab} \u{b7} {} run of {}", run.mode, run.started),
-            headlines: summary::headlines(digest),
+            headlines: summary::headlines(analysis),
             trust: summary::trust(digest),
             sections,
-            settings: settings::table(&digest.experiments),
+            settings: settings::table(
+                digest.experiments.iter().map(|one| (one.spec.name.as_str(), &one.settings)),
+            ),
             notices: digest.notices.table(digest.trial_count),
             failures: failures(digest),
             missing: missing(digest),
@@ -116,18 +111,19 @@ impl Document {
 }
 
 /// Finding of the first figure of each experiment.
-fn findings(digest: &Digest, sections: &[Section]) -> Vec<Finding> {
+fn findings(analysis: &Analysis, sections: &[Section]) -> Vec<Finding> {
+    let digest = &analysis.digest;
     let short: Vec<String> = digest
         .experiments
         .iter()
-        .filter(|experiment| experiment.shortfall.is_some())
-        .map(section_id)
+        .filter(|experiment| analysis.shortfall(experiment).is_some())
+        .map(ExperimentDigest::section_id)
         .collect();
     let mut all: Vec<Finding> = sections
         .iter()
         .filter_map(|section| Some((section, section.figures.first()?)))
         .flat_map(|(section, figure)| {
-            let own = digest.experiments.iter().find(|experiment| section_id(experiment) == section.id);
+            let own = digest.experiments.iter().find(|experiment| experiment.section_id() == section.id);
             // A relation has a sentence of each metric, and each of them is a finding.
             let texts = match own.map(metric::sentences).filter(|texts| !texts.is_empty()) {
                 Some(texts) => texts,
@@ -145,13 +141,10 @@ fn findings(digest: &Digest, sections: &[Section]) -> Vec<Finding> {
     all
 }
 
-pub(crate) fn section_id(experiment: &ExperimentDigest) -> String {
-    identifier(&[&experiment.spec.name]).replacen("figure", "section", 1)
-}
-
-fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
+fn section(analysis: &Analysis, experiment: &ExperimentDigest) -> Section {
+    let digest = &analysis.digest;
     // What was measured is drawn, also where the record lacks what the study names.
-    let mut figures = if experiment.is_drawn_by_metric() { Vec::new() } else { own(digest, experiment) };
+    let mut figures = if experiment.is_drawn_by_metric() { Vec::new() } else { own(analysis, experiment) };
     if figures.is_empty() || experiment.spec.metric.is_some() || experiment.spec.relation.is_some() {
         let mut others = metric::figures(digest, experiment);
         // A workload's own figure may be of the same metric.
@@ -159,7 +152,7 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
         figures.append(&mut others);
     }
     if figures.is_empty() {
-        figures = own(digest, experiment);
+        figures = own(analysis, experiment);
     }
     let mut named = experiment.spec.metrics().iter();
     let lacks = named.find(|name| experiment.measured.metric(Some(name)).is_none());
@@ -176,7 +169,7 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
         }
     });
     Section {
-        id: section_id(experiment),
+        id: experiment.section_id(),
         title: experiment.spec.title.clone(),
         about: format!("Measured {}.", link::path(digest, experiment).phrase()),
         figures,
@@ -185,13 +178,17 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
 }
 
 /// The figures that only trials of one workload have.
-fn own(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Figure> {
+fn own(analysis: &Analysis, experiment: &ExperimentDigest) -> Vec<Figure> {
+    let (digest, palette) = (&analysis.digest, &analysis.palette);
     let mut figures: Vec<Figure> = Vec::new();
-    if !experiment.cells.is_empty() {
+    if !experiment.cells().is_empty() {
         match experiment.spec.figure() {
-            Kind::WindowCurve => figures.extend(window::figure(digest, experiment)),
+            Kind::WindowCurve => {
+                let short = analysis.shortfall(experiment).map(Shortfall::remarks);
+                figures.extend(window::figure(digest, experiment, short));
+            }
             Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
-            Kind::PinMatrix => figures.extend(matrix::figures(digest, experiment)),
+            Kind::PinMatrix => figures.extend(pins::figures(digest, experiment)),
             Kind::PinRow => figures.extend(row::figure(digest, experiment)),
             _ => {}
         }
@@ -199,14 +196,14 @@ fn own(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Figure> {
         if figures.is_empty() {
             figures.extend(goodput::figure(experiment));
             figures.extend(effects::figure(experiment));
-            figures.extend(throughput::figure(experiment));
+            figures.extend(throughput::figure(experiment, palette));
         }
         if matches!(experiment.spec.figure(), Kind::Throughput | Kind::LiveTraffic) {
             figures.extend(cost::figure(digest, experiment));
         }
     }
     if !experiment.gateways.is_empty() {
-        figures.extend(gateways::figures(experiment));
+        figures.extend(gateways::figures(experiment, palette));
     }
     if !experiment.pairs.is_empty() {
         figures.extend(pairs::figures(digest, experiment));
@@ -274,9 +271,9 @@ fn provenance(digest: &Digest) -> Vec<Fact> {
             ),
         ));
     }
-    let clients = storage::clients(digest);
+    let clients = digest.storage_clients();
     if let Some(clients) = &clients {
-        facts.push(fact("Measured on", storage::hosts(clients.iter().copied())));
+        facts.push(fact("Measured on", hosts_of(clients.iter().copied())));
     }
     facts.extend(
         run.lab.iter().flat_map(services).map(|(name, hosts)| fact(&format!("Service {name}"), hosts)),
@@ -297,7 +294,7 @@ fn services(lab: &LabFile) -> Vec<(&str, String)> {
             None => all.push((&service.name, vec![&host.name])),
         }
     }
-    all.into_iter().map(|(name, hosts)| (name, storage::hosts(hosts))).collect()
+    all.into_iter().map(|(name, hosts)| (name, hosts_of(hosts))).collect()
 }
 
 fn link_text(link: &LabLink) -> String {

@@ -38,6 +38,17 @@ pub(crate) fn published_text(published: &Published) -> String {
     }
 }
 
+/// One experiment, or the hosts.
+#[derive(Debug, Serialize)]
+pub(crate) struct Section {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) about: String,
+    pub(crate) figures: Vec<Figure>,
+    /// Reason for the absence of a figure.
+    pub(crate) absent: Option<String>,
+}
+
 /// A mark and its meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct LegendItem {

@@ -3,7 +3,7 @@
 //! Every text here is short, exact enough to compare and never `NaN`.
 
 use clearstream_schema::human;
-pub(crate) use clearstream_schema::human::{count, list as join, rate};
+pub(crate) use clearstream_schema::human::{count, list as join, rate, sentence_case};
 use serde_json::Value;
 
 /// A number in three digits; nothing is minus zero.
@@ -95,8 +95,13 @@ pub(crate) fn level_of(factor: &str, value: &Value) -> String {
     }
 }
 
+/// As [`hosts`].
+pub(crate) fn hosts_of<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    hosts(&names.into_iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 /// Names of hosts: numbered ones in short, others one by one.
-pub(crate) fn hosts(names: &[&str]) -> String {
+fn hosts(names: &[&str]) -> String {
     let list = names.join(",");
     match host_range(&list) {
         short if short != list => short,

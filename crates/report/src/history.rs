@@ -8,9 +8,8 @@ use serde::Serialize;
 
 use crate::{
     digest::{Digest, ExperimentDigest},
-    document::Section,
     estimate::Estimate,
-    figure::{Figure, LegendItem, Table, draw_both, identifier},
+    figure::{Figure, LegendItem, Section, Table, draw_both, identifier},
     format::{count, level, range},
     link, machines,
     svg::{
@@ -158,22 +157,27 @@ fn measured(experiment: &ExperimentDigest) -> Vec<(String, String, Unit, Vec<f64
     };
     let mut all: Vec<(String, String, Unit, Vec<f64>)> = Vec::new();
     let varying = experiment.varying_factors();
-    for cell in &experiment.cells {
-        let metric =
-            if cell.trials.iter().any(|trial| trial.discard) { "goodput-discard" } else { "goodput" };
+    let cells = experiment.cells();
+    for cell in &cells {
+        let metric = if cell.settings.discards() { "goodput-discard" } else { "goodput" };
         all.push((key(&cell.factors, metric), cell.label(&varying), Unit::BitsPerSecond, cell.values()));
     }
     for metric in experiment.drawn_metrics() {
         // Cells of flows are above, by their goodput.
-        if !experiment.cells.is_empty() && metric.name == "goodput" {
+        if !cells.is_empty() && metric.name == "goodput" {
             continue;
         }
         for cell in experiment.measured.cells() {
             let levels: Vec<String> =
                 cell.factors.iter().map(|(name, value)| crate::format::level_of(name, value)).collect();
             let label = format!("{} {}", metric.name.replace('-', " "), levels.join(", "));
-            let values = experiment.measured.values(cell, metric);
-            all.push((key(&cell.factors, &metric.name), label.trim().to_owned(), metric.unit, values));
+            let values = experiment.measured.cell_of(cell, metric).map(|one| one.values());
+            all.push((
+                key(&cell.factors, &metric.name),
+                label.trim().to_owned(),
+                metric.unit,
+                values.unwrap_or_default(),
+            ));
         }
     }
     all

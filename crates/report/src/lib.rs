@@ -7,16 +7,20 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod analysis;
+mod cell_settings;
 mod csv;
 mod delay_lines;
 mod digest;
 mod document;
+mod error;
 mod estimate;
 mod figure;
 mod figures;
-mod flow_trial;
 mod format;
+mod headline;
 mod history;
+mod hosts;
 mod improvement;
 mod link;
 mod machine;
@@ -25,6 +29,7 @@ mod markdown;
 mod measured;
 mod notices;
 mod page;
+mod places;
 mod series;
 mod settings;
 mod shortfall;
@@ -35,43 +40,18 @@ mod svg;
 #[path = "../tests/it/common/hosts.rs"]
 mod synthetic;
 
-use clearstream_record::{Reader, RecordError};
-use clearstream_schema::{diagnosis::Diagnosis, improvement::Improvement};
+use clearstream_record::Reader;
+use clearstream_schema::improvement::Improvement;
 
+pub use error::{Diagnose, ReportError};
 pub use improvement::Made;
 pub use machine::machine_svg;
 pub use page::script_hash;
 
-/// Diagnosis of a trial of a record by its number, as by `clearstream diagnose --from RUN --trial N`.
-/// Called by a report where goodput stays below what window and link allow.
-pub type Diagnose<'a> = dyn Fn(&Reader, u32) -> Result<Diagnosis, String> + 'a;
-
-/// Reason for the failure of a report.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// The record could not be read; the cause names the file and line.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// A trial's own document is not of the format that it names.
-    #[error("trial {trial}: its {schema} cannot be read: {source}")]
-    Detail {
-        /// The trial.
-        trial: u32,
-        /// Name of the format.
-        schema: &'static str,
-        /// Reason.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// The page could not be composed: a fault of this program.
-    #[error("the page could not be composed: please report this")]
-    Page(#[source] minijinja::Error),
-}
-
 /// A record, read once, and every format that is written of it.
 #[derive(Debug)]
 pub struct Report {
-    digest: digest::Digest,
+    analysis: analysis::Analysis,
 }
 
 impl Report {
@@ -80,7 +60,7 @@ impl Report {
     /// # Errors
     /// When a file of it cannot be read, or a trial's document is not of its format.
     pub fn of(reader: &Reader) -> Result<Self, ReportError> {
-        Ok(Self { digest: digest::Digest::read(reader, None)? })
+        Ok(Self { analysis: analysis::Analysis::of(reader, None)? })
     }
 
     /// Reads a record, with the diagnosis of the trials that need one.
@@ -88,7 +68,7 @@ impl Report {
     /// # Errors
     /// As [`Report::of`]; a diagnosis that fails is stated in the report.
     pub fn diagnosed(reader: &Reader, diagnose: &Diagnose<'_>) -> Result<Self, ReportError> {
-        Ok(Self { digest: digest::Digest::read(reader, Some(diagnose))? })
+        Ok(Self { analysis: analysis::Analysis::of(reader, Some(diagnose))? })
     }
 
     /// One self-contained HTML file with SVG figures.
@@ -96,22 +76,22 @@ impl Report {
     /// # Errors
     /// [`ReportError::Page`], a fault of this program.
     pub fn html(&self) -> Result<String, ReportError> {
-        page::render(&document::Document::of(&self.digest))
+        page::render(&document::Document::of(&self.analysis))
     }
 
     /// Markdown: summary, findings and tables, without drawings.
     pub fn markdown(&self) -> String {
-        markdown::render(&document::Document::of(&self.digest))
+        markdown::render(&document::Document::of(&self.analysis))
     }
 
     /// The numbers at the head of the report, one line each: what it is, the
     /// number with its unit, its confidence, its link, and the cell or meaning.
     pub fn headlines(&self) -> Vec<String> {
-        let line = |headline: summary::Headline| {
+        let line = |headline: headline::Headline| {
             let path = headline.path.map_or_else(String::new, |path| format!(", {path}"));
             format!("{}: {} ({}){path}. {}", headline.label, headline.value, headline.sure, headline.detail)
         };
-        summary::headlines(&self.digest).into_iter().map(line).collect()
+        summary::headlines(&self.analysis).into_iter().map(line).collect()
     }
 }
 
@@ -129,8 +109,7 @@ pub fn html(reader: &Reader) -> Result<String, ReportError> {
 /// # Errors
 /// When a record cannot be read, or [`ReportError::Page`].
 pub fn history_html(readers: &[Reader]) -> Result<String, ReportError> {
-    let digests: Result<Vec<_>, _> =
-        readers.iter().map(|reader| digest::Digest::read(reader, None)).collect();
+    let digests: Result<Vec<_>, _> = readers.iter().map(digest::Digest::read).collect();
     page::render_history(&history::Document::of(&digests?))
 }
 

@@ -1,24 +1,16 @@
 //! Path of a run's packets: over which link of a lab, over the loopback
 //! of one machine, or between machines.
 
-use core::{
-    fmt,
-    net::{IpAddr, SocketAddr},
-};
+use core::{fmt, net::IpAddr};
 
 use clearstream_schema::lab::{LabFile, LabLink};
 use serde::{Serialize, Serializer};
 
 use crate::{
     digest::{Digest, ExperimentDigest},
-    format::{rate, time},
-    machines, storage,
+    format::{self, rate, time},
+    machines,
 };
-
-/// The address in `10.0.0.2:5001` or `[fd00::2]:5001`.
-pub(crate) fn address(socket: &str) -> Option<IpAddr> {
-    socket.parse::<SocketAddr>().ok().map(|socket| socket.ip())
-}
 
 /// The link that an experiment measured over: the one with the server's address,
 /// else the one that the study names, else the first.
@@ -29,7 +21,7 @@ pub(crate) fn of<'a>(lab: &'a LabFile, experiment: &ExperimentDigest) -> Option<
             text.parse::<IpAddr>().is_ok_and(|own| own == wanted)
         })
     };
-    if let Some(address) = experiment.server_address {
+    if let Some(address) = experiment.server_address() {
         return lab.links.iter().find(|link| has(link, address));
     }
     let variant = experiment.spec.lab.as_ref().and_then(|variant| variant.interface.as_deref());
@@ -72,7 +64,7 @@ pub(crate) fn path(digest: &Digest, experiment: &ExperimentDigest) -> Place {
     if experiment.clients.is_empty() {
         return Place { preposition: "over", name: between_ends(digest, experiment) };
     }
-    let hosts = storage::hosts(&experiment.clients);
+    let hosts = format::hosts_of(&experiment.clients);
     let name = match &digest.run.lab {
         Some(lab) => format!("{hosts} in lab {}", lab.name),
         None => hosts,
@@ -94,7 +86,7 @@ fn between_ends(digest: &Digest, experiment: &ExperimentDigest) -> String {
 
 /// More hosts than client and server took part, and the trials are none between those two.
 fn between_all(digest: &Digest, experiment: &ExperimentDigest) -> bool {
-    digest.run.hosts.len() > 2 && experiment.cells.is_empty() && experiment.probes.is_empty()
+    digest.run.hosts.len() > 2 && experiment.cells().is_empty() && experiment.probes.is_empty()
 }
 
 /// `wan0: 19.0 Gb/s, 17.0 ms round trip`, but for what is a factor of the experiment.
@@ -140,7 +132,7 @@ pub(crate) fn suffix_of(lab: Option<&str>, one_machine: bool) -> &'static str {
 
 /// Both ends of all paths; a client of storage is no end of one.
 fn is_one_machine(digest: &Digest) -> bool {
-    storage::clients(digest).is_none() && machines::of(digest).len() < 2
+    digest.storage_clients().is_none() && machines::of(digest).len() < 2
 }
 
 /// The band of a run that crossed no network; nothing where two machines took part.

@@ -1,17 +1,8 @@
-//! The hosts of a run by the machine they run on: pictures of each machine and
-//! the stairs of its slots.
+//! The hosts of a run by the machine they run on.
 
-use clearstream_schema::{flow::Direction, host::HostReport, record::RunHost, study::Figure as Kind};
+use clearstream_schema::{host::HostReport, record::RunHost};
 
-use crate::{
-    digest::Digest,
-    document::Section,
-    figure::{Figure, Table, draw_both, identifier},
-    figures::staircase,
-    format::{bytes, join},
-    machine::{self, Marks},
-    storage,
-};
+use crate::{digest::Digest, format::join};
 
 /// Hosts that share the cores of one machine, in the order of the record.
 pub(crate) struct Machine<'a> {
@@ -35,19 +26,19 @@ pub(crate) fn of(digest: &Digest) -> Vec<Machine<'_>> {
 
 impl Machine<'_> {
     /// Facts of one of its hosts hold for the others.
-    fn report(&self) -> &HostReport {
+    pub(crate) fn report(&self) -> &HostReport {
         &self.hosts[0].report
     }
 
     /// Names of its hosts, each once.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let mut names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
         names.dedup();
         join(names)
     }
 
     /// Roles of its hosts in the run.
-    fn role(&self, host_count: usize, has_ends: bool) -> String {
+    pub(crate) fn role(&self, host_count: usize, has_ends: bool) -> String {
         match self.hosts.len() {
             1 if !has_ends => "host".to_owned(),
             2 if !has_ends => "2 hosts, one machine".to_owned(),
@@ -58,7 +49,7 @@ impl Machine<'_> {
     }
 
     /// For identifiers: the role of its first host, with the name where several have that role.
-    fn key(&self, digest: &Digest) -> String {
+    pub(crate) fn key(&self, digest: &Digest) -> String {
         let first = self.hosts[0];
         let alone = digest.run.hosts.iter().filter(|host| host.role == first.role).count() == 1;
         if alone { first.role.clone() } else { format!("{}-{}", first.role, first.name) }
@@ -69,108 +60,8 @@ impl Machine<'_> {
     }
 
     /// The core of it that took the receiver's packets in the first experiment that names one.
-    fn interrupt_core(&self, digest: &Digest) -> Option<u32> {
-        let here = |direction: Direction| self.has(digest.receiver(direction));
-        digest.experiments.iter().find_map(|e| e.interrupt_core().filter(|_| here(e.direction())))
+    pub(crate) fn interrupt_core(&self, digest: &Digest) -> Option<u32> {
+        let here = |is_reverse| self.has(digest.receiver(is_reverse));
+        digest.experiments.iter().find_map(|e| e.interrupt_core().filter(|_| here(e.is_reverse())))
     }
-}
-
-/// Pictures of all machines and the stairs of their slots.
-pub(crate) fn section(digest: &Digest) -> Section {
-    let machines = of(digest);
-    let host_count = digest.run.hosts.len();
-    // A lab's links are virtual: nothing that was measured there crossed a slot.
-    let over_slots = digest.run.lab.is_none();
-    let best = best_goodput(digest).filter(|_| over_slots);
-    let of_storage = storage::clients(digest).is_some();
-    let mut figures = Vec::new();
-    for (place, machine) in machines.iter().enumerate() {
-        figures.push(picture(digest, machine, host_count));
-        // Calls on files cross no slot that is known here.
-        if of_storage {
-            continue;
-        }
-        let same = |other: &Machine<'_>| staircase::same_stairs(machine.report(), other.report());
-        if machines[..place].iter().any(same) {
-            continue;
-        }
-        let group: Vec<String> = machines.iter().filter(|other| same(other)).map(Machine::name).collect();
-        let label = match (group.len() == machines.len(), host_count) {
-            (true, 2) => "both hosts".to_owned(),
-            (true, count) if count > 2 => "all hosts".to_owned(),
-            _ if group.len() > 1 => join(group),
-            _ => machine.key(digest),
-        };
-        figures.extend(staircase::figure(machine.report(), &label, best));
-    }
-    let about_hosts = digest.experiments.iter().filter(|e| e.spec.figure() == Kind::Topology);
-    if let Some(first) = figures.first_mut() {
-        first.published = about_hosts.flat_map(|e| e.spec.published.clone()).collect();
-    }
-    let slots = digest.run.hosts.iter().any(|host| staircase::slot(&host.report).is_some());
-    Section {
-        id: "section-hosts".to_owned(),
-        title: "The hosts".to_owned(),
-        about: match (slots, over_slots) {
-            _ if of_storage => String::new(),
-            (true, true) => String::new(),
-            (true, false) => "The lab's links are virtual: no packet of this run crossed a PCIe slot, so the stairs below show the capacity of the slots, not a measurement.".to_owned(),
-            (false, _) => format!(
-                "No PCIe staircase: {} has a network interface in a PCIe slot with a known link, so no slot can limit this path.",
-                if host_count == 2 { "neither host" } else { "no host" }
-            ),
-        },
-        absent: figures.is_empty().then(|| "The record describes no host.".to_owned()),
-        figures,
-    }
-}
-
-/// The highest median goodput of all cells.
-fn best_goodput(digest: &Digest) -> Option<f64> {
-    let cells = digest.experiments.iter().flat_map(|e| &e.cells);
-    cells.filter_map(|cell| cell.goodput()).map(|estimate| estimate.median).max_by(f64::total_cmp)
-}
-
-fn picture(digest: &Digest, machine: &Machine<'_>, host_count: usize) -> Figure {
-    let (host, marks) = (machine.report(), Marks { interrupt_core: machine.interrupt_core(digest) });
-    let id = identifier(&["host", &machine.key(digest)]);
-    let title =
-        format!("{} ({})", machine.name(), machine.role(host_count, storage::clients(digest).is_none()));
-    let finding = machine::description(host);
-    let notes = host.cpu_model.iter().map(|model| format!("Processor: {model}.")).collect();
-    Figure {
-        drawings: draw_both(&id, &title, &finding, |size| machine::draw(host, marks, size)),
-        notes,
-        legend: machine::legend(host, marks),
-        table: nodes(host),
-        published: Vec::new(),
-        id,
-        title,
-        finding,
-    }
-}
-
-fn nodes(host: &HostReport) -> Table {
-    let mut table =
-        Table::new("Nodes of the host", &["Node", "Cores", "#Memory", "Package", "Distances", "Interfaces"]);
-    for node in &host.nodes {
-        let packages: Vec<String> = host
-            .packages
-            .iter()
-            .filter(|package| package.cores.iter().any(|core| node.cores.contains(core)))
-            .map(|package| package.package.to_string())
-            .collect();
-        let nics: Vec<String> =
-            host.nics.iter().filter(|nic| nic.node == Some(node.node)).map(|nic| nic.name.clone()).collect();
-        let distances: Vec<String> = node.distances.iter().map(u32::to_string).collect();
-        table.push(vec![
-            node.node.to_string(),
-            clearstream_schema::CoreList(node.cores.clone()).to_string(),
-            bytes(node.memory_bytes as f64),
-            packages.join(", "),
-            distances.join(" "),
-            nics.join(", "),
-        ]);
-    }
-    table
 }

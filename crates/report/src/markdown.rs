@@ -3,8 +3,8 @@
 use clearstream_schema::human;
 
 use crate::{
-    document::{Document, Section},
-    figure::{Figure, Table, published_text},
+    document::Document,
+    figure::{Figure, Section, Table, published_text},
 };
 
 /// The report as Markdown.

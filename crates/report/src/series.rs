@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
 use clearstream_schema::{
-    flow::{Direction, Interval, SideInterval},
+    flow::{Interval, SideInterval},
     record::{RECORD_VERSION, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
-    study::Figure,
 };
 
-use crate::{ReportError, digest::ExperimentDigest, flow_trial::FlowTrial};
+use crate::{
+    cell_settings::CellSettings,
+    error::ReportError,
+    measured::{CellMetric, MeasuredTrial},
+};
 
 /// At most so many repetitions of one cell are drawn; all are read.
 const DRAWN_REPETITIONS: usize = 4;
@@ -99,14 +102,14 @@ impl SideCpu {
     }
 }
 
-/// Samples of the trials that an experiment draws over time; none for the others.
-pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec<Series>, ReportError> {
-    if !matches!(experiment.spec.figure(), Figure::Throughput | Figure::LiveTraffic) {
-        return Ok(Vec::new());
-    }
+/// Samples of the trials of these cells.
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) fn read(cells: &[CellMetric<'_>], reader: &Reader) -> Result<Vec<Series>, ReportError> {
     let mut all = Vec::new();
-    for cell in &experiment.cells {
-        let typical = cell.typical().map(|trial| trial.trial);
+    for cell in cells {
+        let typical = cell.typical().map(|(trial, _)| trial.trial);
         let rest = cell.trials.iter().filter(|trial| Some(trial.trial) != typical);
         let first = cell.trials.iter().filter(|trial| Some(trial.trial) == typical);
         for (index, trial) in first.chain(rest).enumerate() {
@@ -121,7 +124,7 @@ pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec
             };
             let mut interfaces = BTreeMap::new();
             for interval in reader.samples::<Interval>(&stub(trial))? {
-                series.add(trial, &interval?, &mut interfaces);
+                series.add(&cell.settings, &interval?, &mut interfaces);
             }
             let measured = !series.goodput.is_empty();
             if index < DRAWN_REPETITIONS {
@@ -138,8 +141,38 @@ pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec
     Ok(all)
 }
 
+/// Names of the interfaces that carried most bytes in the first trial that has samples,
+/// the client's and the server's.
+///
+/// # Errors
+/// The samples cannot be read.
+pub(crate) fn path_interfaces(
+    cells: &[CellMetric<'_>],
+    reader: &Reader,
+) -> Result<[Option<String>; 2], ReportError> {
+    let mut trials = cells.iter().flat_map(|cell| &cell.trials);
+    let Some(trial) = trials.find(|trial| trial.samples.is_some()) else { return Ok([None, None]) };
+    let mut carried: [BTreeMap<String, u64>; 2] = Default::default();
+    for interval in reader.samples::<Interval>(&stub(trial))? {
+        let interval = interval?;
+        add_carried(&mut carried[0], &interval.client);
+        add_carried(&mut carried[1], &interval.server);
+    }
+    Ok(carried.map(|bytes| {
+        let most = bytes.into_iter().filter(|(_, bytes)| *bytes > 0).max_by_key(|(_, bytes)| *bytes);
+        most.map(|(name, _)| name)
+    }))
+}
+
+fn add_carried(sums: &mut BTreeMap<String, u64>, side: &SideInterval) {
+    for interface in &side.interfaces {
+        let sum = sums.entry(interface.name.clone()).or_default();
+        *sum = sum.saturating_add(interface.send_bytes.saturating_add(interface.receive_bytes));
+    }
+}
+
 /// The reader finds samples by trial document; only these fields matter to it.
-pub(crate) fn stub(trial: &FlowTrial) -> TrialDocument {
+fn stub(trial: &MeasuredTrial) -> TrialDocument {
     TrialDocument {
         schema: TRIAL_SCHEMA.to_owned(),
         version: RECORD_VERSION,
@@ -160,18 +193,20 @@ pub(crate) fn stub(trial: &FlowTrial) -> TrialDocument {
 impl Series {
     fn add(
         &mut self,
-        trial: &FlowTrial,
+        settings: &CellSettings,
         interval: &Interval,
         interfaces: &mut BTreeMap<(bool, String), InterfaceSeries>,
     ) {
         let (client, server) = (&interval.client, &interval.server);
         let seconds = middle_seconds(client).or_else(|| middle_seconds(server)).unwrap_or(0.0);
         self.goodput.push((seconds, interval.goodput_bps));
-        let receiver = if trial.direction == Direction::Reverse { client } else { server };
-        if trial.burst_flow_count > 0 {
-            let first = trial.flow_count.saturating_sub(trial.burst_flow_count);
-            let bytes: u64 =
-                receiver.flows.iter().filter(|flow| flow.flow >= first).map(|flow| flow.received_bytes).sum();
+        let receiver = if settings.is_reverse() { client } else { server };
+        let number = |name| settings.number(name).unwrap_or(0);
+        let bursts = number("burst-flows");
+        if bursts > 0 {
+            let first = number("flows").saturating_sub(bursts);
+            let of_bursts = receiver.flows.iter().filter(|flow| u64::from(flow.flow) >= first);
+            let bytes: u64 = of_bursts.map(|flow| flow.received_bytes).sum();
             self.bursts.push((seconds, rate(bytes, receiver)));
         }
         for (is_client, side) in [(true, client), (false, server)] {

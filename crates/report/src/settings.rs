@@ -6,10 +6,7 @@ use std::collections::BTreeMap;
 use clearstream_schema::{human, outcome::SettingValue};
 use serde_json::Value;
 
-use crate::{
-    digest::ExperimentDigest,
-    figure::{Row, Table},
-};
+use crate::figure::{Row, Table};
 
 /// Number of values that a row lists; more are counted.
 const LISTED: usize = 4;
@@ -78,10 +75,9 @@ impl ExperimentSettings {
     }
 }
 
-/// Settings of all experiments, in the order of the study; what several have alike is one row.
-pub(crate) fn table(experiments: &[ExperimentDigest]) -> Table {
-    let with = experiments.iter().map(|one| (one.spec.name.as_str(), &one.settings));
-    table_of(&with.filter(|(_, settings)| !settings.seen.is_empty()).collect::<Vec<_>>())
+/// Settings of experiments by their names, in the order of the study; what several have alike is one row.
+pub(crate) fn table<'a>(experiments: impl Iterator<Item = (&'a str, &'a ExperimentSettings)>) -> Table {
+    table_of(&experiments.filter(|(_, settings)| !settings.seen.is_empty()).collect::<Vec<_>>())
 }
 
 fn table_of(experiments: &[(&str, &ExperimentSettings)]) -> Table {

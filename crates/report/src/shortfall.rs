@@ -4,77 +4,20 @@
 use clearstream_record::Reader;
 use clearstream_schema::{
     diagnosis::{Diagnosis, Verdict},
-    lab::DelayLineStats,
     study::Figure as Kind,
 };
 
 use crate::{
-    Diagnose, ReportError,
+    delay_lines::LineShare,
     digest::{Digest, ExperimentDigest},
-    figures::window::WindowModel,
-    format::{bytes, count, percent, range, rate, time},
+    error::Diagnose,
+    figures::window::{Remarks, WindowModel},
+    format::{bytes, count, percent, range, rate},
     link,
 };
 
-/// A plateau below this fraction of the model is the first finding of a report.
-pub(crate) const SHORT: f64 = 0.9;
 /// Number of statements of the evidence shown.
 const EVIDENCE: usize = 4;
-
-/// Counters of the delay lines of a lab in one trial, the worse direction.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct LineShare {
-    late_p50_ns: u64,
-    late_p99_ns: u64,
-    late_max_ns: u64,
-    dropped_count: u64,
-    busy_ratio: Option<f64>,
-    limited: bool,
-}
-
-impl LineShare {
-    /// Nothing where no delay line was on the path.
-    pub(crate) fn of(lines: &[DelayLineStats]) -> Option<Self> {
-        lines.iter().fold(None, |sum: Option<Self>, line| {
-            let sum = sum.unwrap_or_default();
-            Some(Self {
-                late_p50_ns: sum.late_p50_ns.max(line.late_p50_ns),
-                late_p99_ns: sum.late_p99_ns.max(line.late_p99_ns),
-                late_max_ns: sum.late_max_ns.max(line.late_max_ns),
-                dropped_count: sum.dropped_count + line.relay_dropped_count + line.front_dropped_count,
-                busy_ratio: match (sum.busy_ratio, line.busy_ratio) {
-                    (Some(one), Some(other)) => Some(one.max(other)),
-                    (one, other) => one.or(other),
-                },
-                limited: sum.limited || line.relay_limited,
-            })
-        })
-    }
-
-    fn sentence(&self, trial: u32, delay_ns: Option<u64>) -> String {
-        let configured = delay_ns
-            .map_or_else(String::new, |ns| format!(", set to {} in each direction,", time(ns as f64)));
-        let busy = self.busy_ratio.map_or_else(String::new, |ratio| {
-            format!("; its thread worked {} of the time with traffic", percent(ratio))
-        });
-        let dropped = match self.dropped_count {
-            0 => String::new(),
-            packets => format!("; {} lost because it was behind", count(packets, "packet")),
-        };
-        let verdict = if self.limited {
-            "It counts as the limit of that trial (notice delay-line-limit): the shortfall is the lab\u{2019}s, not the path\u{2019}s."
-        } else {
-            "That is below what counts as the limit of a measurement."
-        };
-        format!(
-            "The lab\u{2019}s own effect in trial {trial}: its delay line{configured} released packets {} late in the median, {} at \
-             the 99th percentile and {} at most{busy}{dropped}. {verdict}",
-            time(self.late_p50_ns as f64),
-            time(self.late_p99_ns as f64),
-            time(self.late_max_ns as f64),
-        )
-    }
-}
 
 /// A plateau below the model.
 #[derive(Debug)]
@@ -98,22 +41,19 @@ pub(crate) struct Shortfall {
 }
 
 impl Shortfall {
-    /// The shortfall of a window curve with the diagnosis of its trial.
-    ///
-    /// # Errors
-    /// None of its own: a diagnosis that fails is part of what is reported.
+    /// The shortfall of a window curve with the diagnosis of its trial; one that fails is reported as such.
     pub(crate) fn of(
         digest: &Digest,
         experiment: &ExperimentDigest,
         reader: &Reader,
         diagnose: Option<&Diagnose<'_>>,
-    ) -> Result<Option<Self>, ReportError> {
+    ) -> Option<Self> {
         if experiment.spec.figure() != Kind::WindowCurve {
-            return Ok(None);
+            return None;
         }
-        let Some(mut found) = Self::seen(digest, experiment) else { return Ok(None) };
+        let mut found = Self::seen(digest, experiment)?;
         found.diagnosis = diagnose.map(|diagnose| diagnose(reader, found.trial));
-        Ok(Some(found))
+        Some(found)
     }
 
     fn seen(digest: &Digest, experiment: &ExperimentDigest) -> Option<Self> {
@@ -127,10 +67,11 @@ impl Shortfall {
         let allowed = |index: usize| model.model_bps(plateau[index].window);
         let fastest = plateau.iter().max_by(|a, b| a.estimate.median.total_cmp(&b.estimate.median))?;
         let trial = experiment.trials().find(|trial| trial.trial == fastest.trial)?;
+        let trial_bps = experiment.measured.of_trial(trial.trial, "goodput")?;
         let link = digest.run.lab.as_ref().and_then(|lab| link::of(lab, experiment));
         Some(Self {
             trial: trial.trial,
-            trial_bps: trial.goodput_bps,
+            trial_bps,
             from_bytes: first.window,
             windows: plateau.len(),
             shares: ends(&|index| median(index) / allowed(index)),
@@ -156,7 +97,7 @@ impl Shortfall {
     }
 
     /// Place, size and cause.
-    pub(crate) fn finding(&self) -> String {
+    fn finding(&self) -> String {
         format!(
             "From a window of {} on goodput stays at {} of the model: {} where window / RTT and the link allow {}; {}.",
             bytes(self.from_bytes),
@@ -187,8 +128,13 @@ impl Shortfall {
         }
     }
 
+    /// For the figure of the curve.
+    pub(crate) fn remarks(&self) -> Remarks {
+        Remarks { finding: self.finding(), notes: self.notes() }
+    }
+
     /// Evidence of the diagnosis, next step, and the lab's part.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(Ok(diagnosis)) = &self.diagnosis {
             match &diagnosis.primary {

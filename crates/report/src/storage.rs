@@ -1,8 +1,6 @@
 //! What trials of storage say beside their metrics: which hosts measured, and what may have come from
 //! a client's cache.
 
-use std::collections::BTreeSet;
-
 use clearstream_schema::{
     outcome::Outcome,
     semantics::{STORAGE_SEMANTICS_SCHEMA, StorageSemantics},
@@ -12,11 +10,7 @@ use clearstream_schema::{
     },
 };
 
-use crate::{
-    ReportError,
-    digest::{Digest, detail},
-    format,
-};
+use crate::error::{ReportError, detail};
 
 /// A trial of storage.
 #[derive(Debug, Default)]
@@ -71,20 +65,4 @@ fn of_metadata(found: &StorageMetadata) -> StorageFacts {
         clients: found.hosts.iter().cloned().map(Some).collect(),
         cached: cached.map(|of| format!("{}-{}", of.kind.name(), of.operation.name())).collect(),
     }
-}
-
-/// The hosts whose calls were measured, where every experiment with a trial is of storage: nothing in such
-/// a report is of a path between two hosts.
-pub(crate) fn clients(digest: &Digest) -> Option<BTreeSet<&String>> {
-    let mut measured = digest.experiments.iter().filter(|one| !one.measured.is_empty()).peekable();
-    measured.peek()?;
-    let all: Option<Vec<_>> =
-        measured.map(|one| Some(&one.clients).filter(|clients| !clients.is_empty())).collect();
-    Some(all?.into_iter().flatten().collect())
-}
-
-/// Names of hosts in short.
-pub(crate) fn hosts<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
-    let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-    format::hosts(&names)
 }

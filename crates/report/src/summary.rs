@@ -1,51 +1,32 @@
 //! The numbers that matter, each with how sure it is. Which ones a record can
 //! give depends on its experiments; the first three that exist are shown.
 
-use clearstream_schema::study::Figure as Kind;
-use serde::Serialize;
-
 use crate::{
-    digest::{Cell, Digest, ExperimentDigest},
+    analysis::Analysis,
+    digest::{Digest, ExperimentDigest},
     estimate::{Estimate, change, chosen, median},
     figure::published_range,
     figures::{
-        effects, gateways, goodput::belongs, interrupt::ReaderPlace, metric, pairs, semantics,
-        window::WindowModel,
+        effects, gateways, goodput::belongs, metric, pairs, pins::ReaderPlace, semantics, window::WindowModel,
     },
-    format::{bytes, count, percent, range, rate, time},
+    format::{bytes, count, percent, range, rate, sentence_case, time},
+    headline::Headline,
     link,
+    measured::{CellMetric, MeasuredCell},
 };
+use clearstream_schema::study::Figure as Kind;
 
 /// Cards at the head of the report.
 const HEADLINES: usize = 3;
 
-/// One number at the head of the report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Headline {
-    /// Subject.
-    pub(crate) label: String,
-    /// The number with its unit.
-    pub(crate) value: String,
-    /// Median of how many, and its interval.
-    pub(crate) sure: String,
-    /// Meaning, one sentence.
-    pub(crate) detail: String,
-    /// Published value.
-    pub(crate) published: Option<String>,
-    /// Link or hosts that it was measured over; absent where the whole page is about one path.
-    pub(crate) path: Option<link::Place>,
-    /// It may be read as a result; false for an effect that is within chance.
-    pub(crate) proven: bool,
-    /// Figure that shows it.
-    pub(crate) figure: String,
-}
-
 /// The first three of: two relations that the study declares, plateau below the model, slowest pair of hosts, failing gateway, file semantics, gateways against one, single flow,
 /// window model, interrupt core, more flows, round trip. An effect that is not proven comes after
 /// these and is called so; then the best cell of each experiment that is drawn by a metric.
-pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
-    let short = window(digest).filter(|_| digest.experiments.iter().any(|e| e.shortfall.is_some()));
-    let model = if short.is_some() { None } else { window(digest) };
+pub(crate) fn headlines(analysis: &Analysis) -> Vec<Headline> {
+    let digest = &analysis.digest;
+    let short =
+        window(analysis).filter(|_| digest.experiments.iter().any(|one| analysis.shortfall(one).is_some()));
+    let model = if short.is_some() { None } else { window(analysis) };
     let relations =
         digest.experiments.iter().filter_map(|experiment| metric::relation_headline(digest, experiment));
     let mut all: Vec<Headline> = relations.take(HEADLINES - 1).collect();
@@ -132,7 +113,7 @@ fn failing_gateway(digest: &Digest) -> Option<Headline> {
 fn all_gateways(digest: &Digest) -> Option<Headline> {
     let (experiment, one, all) = digest.experiments.iter().find_map(|experiment| {
         let cell = |level: &str| {
-            experiment.cells.iter().find(|cell| {
+            experiment.cells().into_iter().find(|cell| {
                 cell.factors.get("routes-over").and_then(serde_json::Value::as_str) == Some(level)
             })
         };
@@ -148,8 +129,8 @@ fn all_gateways(digest: &Digest) -> Option<Headline> {
         proven,
         detail: format!(
             "{} over all, {} over one (medians).",
-            rate(all.goodput()?.median),
-            rate(one.goodput()?.median)
+            rate(all.estimate()?.median),
+            rate(one.estimate()?.median)
         ),
         published: None,
         figure: experiment.anchor("effects"),
@@ -159,18 +140,18 @@ fn all_gateways(digest: &Digest) -> Option<Headline> {
 /// One flow, receiver not discarding, in experiments that are not about placement.
 fn single_flow(digest: &Digest) -> Option<Headline> {
     let plain = |e: &&ExperimentDigest| matches!(e.spec.figure(), Kind::Throughput | Kind::WindowCurve);
-    let single = |cell: &&Cell| {
-        cell.trials
-            .first()
-            .is_some_and(|trial| trial.flow_count == 1 && !trial.discard && trial.burst_flow_count == 0)
+    let single = |cell: &CellMetric<'_>| {
+        flow_count(cell) == Some(1)
+            && !cell.settings.discards()
+            && cell.settings.number("burst-flows").is_none_or(|flows| flows == 0)
     };
-    let candidates = |placement: bool| -> Vec<(&ExperimentDigest, &Cell, Estimate)> {
+    let candidates = |placement: bool| -> Vec<(&ExperimentDigest, CellMetric<'_>, Estimate)> {
         digest
             .experiments
             .iter()
             .filter(|e| placement || plain(e))
-            .flat_map(|e| e.cells.iter().filter(single).map(move |cell| (e, cell)))
-            .filter_map(|(e, cell)| Some((e, cell, cell.goodput()?)))
+            .flat_map(|e| e.cells().into_iter().filter(single).map(move |cell| (e, cell)))
+            .filter_map(|(e, cell)| Some((e, cell, cell.estimate()?)))
             .collect()
     };
     let mut all = candidates(false);
@@ -183,7 +164,7 @@ fn single_flow(digest: &Digest) -> Option<Headline> {
         .spec
         .published
         .iter()
-        .filter(|p| belongs(p, cell))
+        .filter(|p| belongs(p, &cell))
         .filter(|p| !p.factors.is_empty())
         .find_map(|p| Some(format!("{} ({})", published_range(p)?.2, p.source)));
     let kind = match experiment.spec.figure() {
@@ -205,6 +186,11 @@ fn single_flow(digest: &Digest) -> Option<Headline> {
     })
 }
 
+/// As many flows as were requested.
+fn flow_count(cell: &MeasuredCell) -> Option<u64> {
+    cell.settings.number("flows")
+}
+
 /// Confidence of the highest of several cells.
 fn with_choice(estimate: &Estimate, candidates: usize, noun: &str) -> String {
     match chosen(candidates, noun) {
@@ -213,7 +199,8 @@ fn with_choice(estimate: &Estimate, candidates: usize, noun: &str) -> String {
     }
 }
 
-fn window(digest: &Digest) -> Option<Headline> {
+fn window(analysis: &Analysis) -> Option<Headline> {
+    let digest = &analysis.digest;
     let experiment = digest.drawn_as(Kind::WindowCurve)?;
     let model = WindowModel::of(digest, experiment)?;
     let published = experiment
@@ -230,12 +217,12 @@ fn window(digest: &Digest) -> Option<Headline> {
         time(model.rtt_ns),
         bytes(model.product_bytes())
     );
-    let (label, value, sure, detail) = match (&experiment.shortfall, model.below_knee) {
+    let (label, value, sure, detail) = match (analysis.shortfall(experiment), model.below_knee) {
         (Some(short), _) => (
             "Plateau of the window curve, of what window and link allow",
             short.fraction_text(),
             short.how_sure(),
-            format!("{} {}.", knee, crate::figures::goodput::sentence_case(&short.limit())),
+            format!("{} {}.", knee, sentence_case(&short.limit())),
         ),
         (None, Some(fraction)) => {
             ("Goodput as % of window/RTT (window-limited region)", fraction.text(), fraction.how_sure(), knee)
@@ -298,9 +285,9 @@ fn interrupt_core(digest: &Digest) -> Option<Headline> {
 
 fn more_flows(digest: &Digest) -> Option<Headline> {
     let experiment = digest.drawn_as(Kind::Throughput)?;
-    let most = experiment.cells.iter().filter_map(|cell| {
-        let flows = cell.trials.first()?.flow_count;
-        Some((flows, cell, cell.goodput()?))
+    let most = experiment.cells().into_iter().filter_map(|cell| {
+        let flows = flow_count(&cell)?;
+        Some((flows, cell, cell.estimate()?))
     });
     let several: Vec<_> = most.filter(|found| found.0 > 1).collect();
     let (flows, cell, estimate) = several.iter().copied().max_by(|a, b| a.2.median.total_cmp(&b.2.median))?;
@@ -308,7 +295,7 @@ fn more_flows(digest: &Digest) -> Option<Headline> {
         .spec
         .published
         .iter()
-        .filter(|p| belongs(p, cell))
+        .filter(|p| belongs(p, &cell))
         .find_map(|p| Some(format!("{} ({})", published_range(p)?.2, p.source)));
     Some(Headline {
         label: format!("Goodput of {}", count(flows as usize, "flow")),
@@ -414,8 +401,8 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
 
 /// Of which confidence the intervals are.
 fn intervals(digest: &Digest) -> Vec<String> {
-    let all: Vec<Estimate> =
-        digest.experiments.iter().flat_map(|e| &e.cells).filter_map(Cell::goodput).collect();
+    let cells = digest.experiments.iter().flat_map(ExperimentDigest::cells);
+    let all: Vec<Estimate> = cells.filter_map(|cell| cell.estimate()).collect();
     if all.is_empty() {
         return Vec::new();
     }

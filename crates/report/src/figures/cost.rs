@@ -3,10 +3,11 @@
 //! same time is reported separately and never counted.
 
 use crate::{
-    digest::{Cell, Digest, ExperimentDigest},
+    digest::{Digest, ExperimentDigest},
     estimate::median,
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     format::{count, significant},
+    measured::CellMetric,
     series::{CpuSplit, SideCpu},
     svg::{
         Svg,
@@ -101,7 +102,7 @@ fn notes(digest: &Digest, bars: &[Bar]) -> Vec<String> {
 fn bars(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Bar> {
     let factors = experiment.varying_factors();
     let mut bars = Vec::new();
-    for cell in &experiment.cells {
+    for cell in &experiment.cells() {
         let label = cell.label(&factors);
         let splits: Vec<CpuSplit> = experiment
             .series
@@ -129,17 +130,17 @@ fn bars(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Bar> {
             });
         };
         if digest.one_machine() {
-            let threads = threads(cell, |client, server| client + server);
+            let threads = threads(cell, &["client-cpu", "server-cpu"]);
             // Both sides read the counters of the same machine.
             push("both ends, one machine".to_owned(), threads, |split| {
                 (split.server, split.client.thread_ns + split.server.thread_ns)
             });
         } else {
             let (client, server) = (&digest.client().name, &digest.server().name);
-            push(format!("client {client}"), threads(cell, |client, _| client), |split| {
+            push(format!("client {client}"), threads(cell, &["client-cpu"]), |split| {
                 (split.client, split.client.thread_ns)
             });
-            push(format!("server {server}"), threads(cell, |_, server| server), |split| {
+            push(format!("server {server}"), threads(cell, &["server-cpu"]), |split| {
                 (split.server, split.server.thread_ns)
             });
         }
@@ -154,14 +155,11 @@ fn beyond_threads(side: SideCpu, own_ns: f64) -> f64 {
     side.softirq_ns.min((side.busy_ns - own_ns).max(0.0))
 }
 
-/// Median over all trials of what the flow's threads used.
-fn threads(cell: &Cell, pick: impl Fn(f64, f64) -> f64) -> f64 {
-    let values: Vec<f64> = cell
-        .trials
-        .iter()
-        .map(|trial| pick(trial.client_cpu_seconds_per_gb, trial.server_cpu_seconds_per_gb))
-        .collect();
-    median(&values).unwrap_or(0.0)
+/// Median over all trials of what the flow's threads used on these sides together.
+fn threads(cell: &CellMetric<'_>, metrics: &[&str]) -> f64 {
+    let sides: Vec<Vec<f64>> = metrics.iter().map(|metric| cell.of_all_trials(metric)).collect();
+    let sums = (0..cell.trials.len()).map(|trial| sides.iter().filter_map(|side| side.get(trial)).sum());
+    median(&sums.collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
 /// Cost of a cell, all its sides together.

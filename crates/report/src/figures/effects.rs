@@ -6,11 +6,11 @@ use clearstream_stats::{Block, Effect, PairedRatio};
 use serde_json::Value;
 
 use crate::{
-    digest::{Cell, ExperimentDigest},
+    digest::ExperimentDigest,
     estimate::{change, change_sure},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    figures::goodput::sentence_case,
-    format::{count, level_of, range, signed_percent},
+    format::{count, level_of, range, sentence_case, signed_percent},
+    measured::MeasuredCell,
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, text_width, tick_labels},
@@ -135,7 +135,7 @@ pub(crate) fn contrasts(experiment: &ExperimentDigest) -> Vec<Contrast> {
 /// Levels in the order of the cells.
 fn levels(experiment: &ExperimentDigest, factor: &str) -> Vec<Value> {
     let mut seen: Vec<Value> = Vec::new();
-    for value in experiment.cells.iter().filter_map(|cell| cell.factors.get(factor)) {
+    for value in experiment.cells().iter().filter_map(|cell| cell.factors.get(factor)) {
         if !seen.contains(value) {
             seen.push(value.clone());
         }
@@ -149,12 +149,14 @@ fn blocks(
     (base, changed): (&Value, &Value),
     others: &[&String],
 ) -> Vec<Block> {
+    let cells = experiment.cells();
     let with = |wanted: &Value| {
         let wanted = wanted.clone();
-        experiment.cells.iter().filter(move |cell| cell.factors.get(factor) == Some(&wanted))
+        cells.iter().filter(move |cell| cell.factors.get(factor) == Some(&wanted))
     };
-    let same_context =
-        |one: &Cell, other: &Cell| others.iter().all(|o| one.factors.get(*o) == other.factors.get(*o));
+    let same_context = |one: &MeasuredCell, other: &MeasuredCell| {
+        others.iter().all(|o| one.factors.get(*o) == other.factors.get(*o))
+    };
     let mut all = Vec::new();
     for one in with(base) {
         let context: Vec<String> = others

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::{
     digest::{ExperimentDigest, GatewayTrial},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    figures::goodput::sentence_case,
-    format::{count, level_of, percent, time},
+    figures::Palette,
+    format::{count, level_of, percent, sentence_case, time},
     svg::{
         Svg,
         plot::{Area, Plot, Size, text_width, tick_labels},
@@ -37,6 +37,11 @@ pub(crate) fn groups(experiment: &ExperimentDigest) -> Vec<Group<'_>> {
         }
     }
     groups
+}
+
+/// Labels of the lines of an experiment, for their colours.
+pub(crate) fn labels(experiment: &ExperimentDigest) -> Vec<String> {
+    groups(experiment).iter().map(Group::label).collect()
 }
 
 impl Group<'_> {
@@ -118,14 +123,14 @@ fn failure_name(name: &str) -> &str {
 }
 
 /// All figures of an experiment with gateways.
-pub(crate) fn figures(experiment: &ExperimentDigest) -> Vec<Figure> {
+pub(crate) fn figures(experiment: &ExperimentDigest, palette: &Palette) -> Vec<Figure> {
     let groups = groups(experiment);
     let failing = groups.iter().any(|group| group.effects().next().is_some());
-    let first = if failing { failures(experiment, &groups) } else { loads(experiment, &groups) };
+    let first = if failing { failures(experiment, &groups, palette) } else { loads(experiment, &groups) };
     first.into_iter().collect()
 }
 
-fn failures(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure> {
+fn failures(experiment: &ExperimentDigest, groups: &[Group<'_>], palette: &Palette) -> Option<Figure> {
     let finding = failure_finding(groups)?;
     let id = identifier(&[&experiment.spec.name, "failure"]);
     let title = format!("{}: responses around the failure", experiment.spec.title);
@@ -133,11 +138,11 @@ fn failures(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figur
         .iter()
         .map(|group| {
             let label = group.label();
-            LegendItem::new(format!("line {}", experiment.palette.class(&label)), label)
+            LegendItem::new(format!("line {}", palette.class(&label)), label)
         })
         .collect();
     Some(Figure {
-        drawings: draw_both(&id, &title, &finding, |size| draw_failures(experiment, groups, size)),
+        drawings: draw_both(&id, &title, &finding, |size| draw_failures(groups, palette, size)),
         notes: vec![
             "Responses in each 0.1 s, in % of those before the failure; the median of a cell's trials."
                 .to_owned(),
@@ -213,7 +218,7 @@ fn responses(group: &Group<'_>) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn draw_failures(experiment: &ExperimentDigest, groups: &[Group<'_>], size: Size) -> Svg {
+fn draw_failures(groups: &[Group<'_>], palette: &Palette, size: Size) -> Svg {
     let lines: Vec<Vec<(f64, f64)>> = groups.iter().map(responses).collect();
     let points = || lines.iter().flatten();
     let first = points().map(|point| point.0).fold(0.0, f64::min);
@@ -238,7 +243,7 @@ fn draw_failures(experiment: &ExperimentDigest, groups: &[Group<'_>], size: Size
     plot.rule_at(0.0, "axis", "the gateway fails", 0);
     for (group, line) in groups.iter().zip(&lines) {
         let line: Vec<(f64, f64)> = line.iter().map(|(at, ratio)| (*at, ratio * 100.0)).collect();
-        plot.line(&line, &format!("line {}", experiment.palette.class(&group.label())));
+        plot.line(&line, &format!("line {}", palette.class(&group.label())));
     }
     plot.svg
 }

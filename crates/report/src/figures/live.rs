@@ -4,39 +4,21 @@
 use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::goodput::published_legend,
-    flow_trial::Application,
+    figures::{
+        goodput::published_legend,
+        over_time::{Line, OverTime, Panel},
+    },
     format::{gbps, join, number, rate},
     series::{InterfaceSeries, Points, Series},
-    svg::{
-        Svg,
-        plot::{Area, Plot, Size, tick_labels},
-        scale::{Scale, downsample, ticks_between},
-    },
 };
 
-/// A line needs no more points than the drawing has units.
-const MAX_POINTS: usize = 400;
 /// Interfaces whose peak is below this fraction of the highest are left to the table.
 const IDLE_RATIO: f64 = 0.02;
-
-/// A named line of a panel.
-struct Line {
-    name: String,
-    class: String,
-    points: Points,
-}
-
-/// One host's lines.
-struct Panel {
-    title: String,
-    lines: Vec<Line>,
-}
 
 /// The live picture, or `None` without samples.
 pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<Figure> {
     let series = experiment.series.iter().find(|series| series.typical).or(experiment.series.first())?;
-    let panels = panels(digest, series);
+    let mut panels = panels(digest, series);
     if panels.iter().all(|panel| panel.lines.is_empty()) {
         return None;
     }
@@ -51,8 +33,13 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
         }
     }
     legend.extend(published_legend(&experiment.spec.published));
+    if let Some(last) = panels.last_mut() {
+        let published = experiment.spec.published.iter().filter_map(published_range);
+        last.bands = published.map(|(low, high, _)| (low, high)).collect();
+    }
+    let chart = OverTime { quantity: "traffic", panels };
     Some(Figure {
-        drawings: draw_both(&id, &title, &finding, |size| draw(&panels, experiment, size)),
+        drawings: draw_both(&id, &title, &finding, |size| chart.draw(size)),
         notes: vec![format!("Trial {} of the experiment is drawn.", series.trial)],
         legend,
         table: table(digest, series),
@@ -103,7 +90,8 @@ fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {
                 });
             }
             let role = if client { "client" } else { "server" };
-            Panel { title: format!("{} ({role})", host_name(digest, client)), lines }
+            let title = Some(format!("{} ({role})", host_name(digest, client)));
+            Panel { title, lines, ..Panel::default() }
         })
         .filter(|panel| !panel.lines.is_empty())
         .collect()
@@ -129,60 +117,20 @@ fn finding(digest: &Digest, experiment: &ExperimentDigest, series: &Series) -> S
     if highest(&series.bursts) > 0.0 {
         parts.push(format!("the bursty flows peak at {}", rate(highest(&series.bursts))));
     }
-    let mut trials = experiment.cells.iter().flat_map(|cell| &cell.trials);
-    let application = trials.find(|trial| trial.trial == series.trial).and_then(|trial| trial.application);
-    parts.extend(application.map(beside));
+    let value = |metric| experiment.measured.of_trial(series.trial, metric);
+    parts.extend(value("explorations").map(|count| beside(count, value("application-rate"))));
     format!("In trial {} {}.", series.trial, join(&parts))
 }
 
-/// What the application did meanwhile.
-fn beside(application: Application) -> String {
-    match application.rate_bps {
+/// What the application did meanwhile: explorations that ended, and messages of the fastest of these.
+fn beside(explorations: f64, rate_bps: Option<f64>) -> String {
+    match rate_bps {
         Some(bps) => format!(
-            "the application beside the flows explored {:.0} times, its fastest messages at {}",
-            application.explorations,
+            "the application beside the flows explored {explorations:.0} times, its fastest messages at {}",
             rate(bps)
         ),
         None => "the application beside the flows ran, and ended no exploration".to_owned(),
     }
-}
-
-fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {
-    let height = size.pick(236.0, 216.0);
-    let lines = || panels.iter().flat_map(|panel| &panel.lines);
-    let top_value = lines()
-        .map(|line| highest(&line.points) / 1e9)
-        .chain(experiment.spec.published.iter().filter_map(published_range).map(|range| range.1))
-        .fold(0.0, f64::max);
-    let seconds = lines().flat_map(|line| &line.points).map(|p| p.0).fold(1.0, f64::max);
-    let mut svg = Svg::new(size.width(), height * panels.len() as f64 + 6.0);
-    for (index, panel) in panels.iter().enumerate() {
-        let top = height * index as f64;
-        let area = Area {
-            left: size.pick(52.0, 40.0),
-            right: size.width() - size.pick(20.0, 10.0),
-            top: top + 56.0,
-            bottom: top + height - 44.0,
-        };
-        svg.text(size.pick(area.left, 4.0), top + 16.0, "panel start", &panel.title);
-        let (y, y_ticks) = Scale::from_zero(top_value, 4);
-        let x = Scale::Linear { domain: (0.0, seconds), range: (0.0, 1.0) };
-        let x_ticks = tick_labels(&ticks_between(0.0, seconds, size.pick(8, 5)));
-        let mut plot =
-            Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "traffic, Gb/s"));
-        if index + 1 == panels.len() {
-            for published in experiment.spec.published.iter().filter_map(published_range) {
-                plot.published_band(published.0, published.1);
-            }
-        }
-        for line in &panel.lines {
-            let points: Points =
-                downsample(&line.points, MAX_POINTS).into_iter().map(|(t, v)| (t, v / 1e9)).collect();
-            plot.line(&points, &format!("line {}", line.class));
-        }
-        svg = plot.svg;
-    }
-    svg
 }
 
 fn table(digest: &Digest, series: &Series) -> Table {

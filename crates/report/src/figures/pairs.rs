@@ -12,8 +12,8 @@ use crate::{
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::heat::{HeatCell, HeatMap},
     format::{count, gbps, level_of, rate, significant, time},
+    headline::Headline,
     link,
-    summary::Headline,
 };
 
 /// Below this fraction of the others' median a host or a pair is named, as the notice of the workload does.
@@ -264,6 +264,7 @@ impl<'a> Mesh<'a> {
             rows: names.clone(),
             columns: names,
             has_empty_diagonal: true,
+            ..HeatMap::default()
         }
     }
 

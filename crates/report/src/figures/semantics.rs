@@ -10,8 +10,8 @@ use crate::{
     digest::{Digest, ExperimentDigest, SemanticsTrial},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     format::{count, join},
+    headline::Headline,
     link,
-    summary::Headline,
     svg::{
         Svg,
         plot::{Size, fitted},

@@ -2,25 +2,23 @@
 //! strong and the others faint, warm-up shaded (40GE report, figure 5).
 
 use crate::{
-    digest::{Cell, ExperimentDigest},
+    digest::ExperimentDigest,
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::goodput,
-    format::{count, gbps, number, range, rate},
-    series::Series,
-    svg::{
-        Svg,
-        plot::{Area, Plot, Size, fitted, tick_labels},
-        scale::{Scale, downsample, ticks_between},
+    figures::{
+        Palette, goodput,
+        over_time::{Line, OverTime, Panel},
     },
+    format::{count, gbps, number, range, rate},
+    measured::CellMetric,
+    series::Series,
+    svg::plot::fitted,
 };
 
-/// A line needs no more points than the drawing has units.
-const MAX_POINTS: usize = 300;
 /// Stretches of time that show their values when pointed at.
 const READOUTS: usize = 60;
 
 /// Lines over time, or `None` when no samples were kept.
-pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
+pub(crate) fn figure(experiment: &ExperimentDigest, palette: &Palette) -> Option<Figure> {
     if experiment.series.is_empty() {
         return None;
     }
@@ -29,15 +27,16 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     let finding = finding(experiment);
     let mut legend: Vec<LegendItem> = labels(experiment)
         .into_iter()
-        .map(|label| LegendItem::new(format!("line {}", experiment.palette.class(&label)), label))
+        .map(|label| LegendItem::new(format!("line {}", palette.class(&label)), label))
         .collect();
     if experiment.series.iter().any(|series| !series.typical) {
         legend.push(LegendItem::new("line faint", "other repetitions"));
     }
     legend.push(LegendItem::new("box warm", "warm-up, not counted"));
     legend.extend(goodput::published_legend(&experiment.spec.published));
+    let chart = chart(experiment, palette);
     Some(Figure {
-        drawings: draw_both(&id, &title, &finding, |size| draw(experiment, size)),
+        drawings: draw_both(&id, &title, &finding, |size| chart.draw(size)),
         notes: not_drawn(experiment).into_iter().collect(),
         legend,
         table: table(experiment),
@@ -51,7 +50,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
 /// Variation of the samples of all trials of each cell after the warm-up.
 fn finding(experiment: &ExperimentDigest) -> String {
     let parts: Vec<String> = experiment
-        .cells
+        .cells()
         .iter()
         .filter_map(|cell| {
             let all: Vec<&Series> = experiment
@@ -91,63 +90,50 @@ fn published(experiment: &ExperimentDigest) -> Vec<(f64, f64, String)> {
     all
 }
 
-fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
+/// All trials in one panel, the strong lines above the faint ones.
+fn chart(experiment: &ExperimentDigest, palette: &Palette) -> OverTime {
     let all = &experiment.series;
-    let seconds = all.iter().flat_map(|s| &s.goodput).map(|p| p.0).fold(1.0, f64::max);
-    let highest = all
-        .iter()
-        .flat_map(|s| &s.goodput)
-        .map(|p| p.1 / 1e9)
-        .chain(published(experiment).into_iter().map(|range| range.1))
-        .fold(0.0, f64::max);
-    let (y, y_ticks) = Scale::from_zero(highest, 5);
-    let svg = Svg::new(size.width(), size.pick(360.0, 280.0));
-    let area = Area {
-        left: size.pick(52.0, 40.0),
-        right: svg.width - size.pick(160.0, 10.0),
-        top: 34.0,
-        bottom: svg.height - 44.0,
+    let line = |series: &Series| {
+        let label = cell_label(experiment, series);
+        let class = palette.class(&label);
+        let class = if series.typical { class } else { format!("{class} faint") };
+        Line { name: label, class, points: series.goodput.clone() }
     };
-    let x = Scale::Linear { domain: (0.0, seconds), range: (0.0, 1.0) };
-    let x_ticks = tick_labels(&ticks_between(0.0, seconds, size.pick(8, 5)));
-    let mut plot = Plot::on(svg, area, (x, x_ticks, "time, s"), (y, tick_labels(&y_ticks), "goodput, Gb/s"));
-    let warm_up = all.iter().map(|s| s.warm_up_seconds).fold(0.0, f64::max);
-    if warm_up > 0.0 {
-        plot.shade(0.0, warm_up.min(seconds), "warm");
-    }
-    for (low, high, _) in published(experiment) {
-        plot.published_band(low, high);
-    }
-    for strong in [false, true] {
-        for series in all.iter().filter(|series| series.typical == strong) {
-            let class =
-                format!("line {}{}", class_of(experiment, series), if strong { "" } else { " faint" });
-            plot.line(&in_gbps(&downsample(&series.goodput, MAX_POINTS)), &class);
-        }
-    }
-    if size == Size::Wide {
-        let ends = all.iter().filter(|series| series.typical).filter_map(|series| {
-            let last = series.goodput.last()?.1 / 1e9;
-            let label = cell_label(experiment, series);
-            Some((last, fitted(&label, 138.0), class_of(experiment, series)))
-        });
-        let theirs = published(experiment).into_iter().map(|(low, high, text)| {
-            let text = text.trim_end_matches(" Gb/s");
-            let text =
-                if text.contains("up to") { text.to_owned() } else { text.replace(" to ", "\u{2013}") };
-            (low.midpoint(high), text, "theirs-text".to_owned())
-        });
-        plot.end_labels(ends.chain(theirs).collect());
-    }
-    readouts(&mut plot, experiment, seconds);
-    plot.svg
+    let (strong, faint): (Vec<&Series>, Vec<&Series>) = all.iter().partition(|series| series.typical);
+    let panel = Panel {
+        lines: faint.into_iter().chain(strong).map(line).collect(),
+        bands: published(experiment).into_iter().map(|(low, high, _)| (low, high)).collect(),
+        warm_up_seconds: all.iter().map(|series| series.warm_up_seconds).fold(0.0, f64::max),
+        names: names(experiment, palette),
+        ..Panel::default()
+    };
+    let mut chart = OverTime { quantity: "goodput", panels: vec![panel] };
+    let seconds = chart.seconds();
+    chart.panels[0].readouts = readouts(experiment, seconds);
+    chart
 }
 
-/// Invisible stretches whose tooltips show the values of all strong lines.
-fn readouts(plot: &mut Plot, experiment: &ExperimentDigest, seconds: f64) {
+/// Names at the ends of the strong lines and of published values.
+fn names(experiment: &ExperimentDigest, palette: &Palette) -> Vec<(f64, String, String)> {
+    let ends = experiment.series.iter().filter(|series| series.typical).filter_map(|series| {
+        let last = series.goodput.last()?.1 / 1e9;
+        let label = cell_label(experiment, series);
+        Some((last, fitted(&label, 138.0), palette.class(&label)))
+    });
+    let theirs = published(experiment).into_iter().map(|(low, high, text)| {
+        let text = text.trim_end_matches(" Gb/s");
+        let text = if text.contains("up to") { text.to_owned() } else { text.replace(" to ", "\u{2013}") };
+        (low.midpoint(high), text, "theirs-text".to_owned())
+    });
+    ends.chain(theirs).collect()
+}
+
+/// Stretches of time with the values of all strong lines.
+fn readouts(experiment: &ExperimentDigest, seconds: f64) -> Vec<(f64, f64, String)> {
     let strong: Vec<&Series> = experiment.series.iter().filter(|series| series.typical).collect();
     let samples = strong.iter().map(|series| series.goodput.len()).max().unwrap_or(0);
     let count = samples.min(READOUTS);
+    let mut all = Vec::with_capacity(count);
     for index in 0..count {
         let from = seconds * index as f64 / count as f64;
         let to = seconds * (index + 1) as f64 / count as f64;
@@ -161,19 +147,15 @@ fn readouts(plot: &mut Plot, experiment: &ExperimentDigest, seconds: f64) {
             }
         }
         if !parts.is_empty() {
-            let tip = format!("{} s \u{2013} {}", number((from + to) / 2.0), parts.join("; "));
-            let (left, right) = (plot.x.at(from), plot.x.at(to));
-            let area = plot.area;
-            plot.svg.tipped(&tip, |svg| {
-                svg.rect(left, area.top, right - left, area.bottom - area.top, "readout");
-            });
+            all.push((from, to, format!("{} s \u{2013} {}", number((from + to) / 2.0), parts.join("; "))));
         }
     }
+    all
 }
 
 fn cell_label(experiment: &ExperimentDigest, series: &Series) -> String {
     experiment
-        .cells
+        .cells()
         .iter()
         .find(|cell| cell.number == series.cell)
         .map_or_else(String::new, |cell| cell.label(&experiment.varying_factors()))
@@ -182,16 +164,8 @@ fn cell_label(experiment: &ExperimentDigest, series: &Series) -> String {
 /// Labels of the cells that are drawn.
 pub(crate) fn labels(experiment: &ExperimentDigest) -> Vec<String> {
     let factors = experiment.varying_factors();
-    let drawn = |cell: &&Cell| experiment.series.iter().any(|series| series.cell == cell.number);
-    experiment.cells.iter().filter(drawn).map(|cell| cell.label(&factors)).collect()
-}
-
-fn class_of(experiment: &ExperimentDigest, series: &Series) -> String {
-    experiment.palette.class(&cell_label(experiment, series))
-}
-
-fn in_gbps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    points.iter().map(|(x, y)| (*x, y / 1e9)).collect()
+    let drawn = |cell: &&CellMetric<'_>| experiment.series.iter().any(|series| series.cell == cell.number);
+    experiment.cells().iter().filter(drawn).map(|cell| cell.label(&factors)).collect()
 }
 
 fn table(experiment: &ExperimentDigest) -> Table {

@@ -20,8 +20,8 @@ use crate::{
     estimate::Estimate,
     figure::{Figure, Table},
     format::{count, number, range, rate},
+    headline::Headline,
     link,
-    summary::Headline,
 };
 use changes::Journal;
 use wording::{decision, mark, probability, times};

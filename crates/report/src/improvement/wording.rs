@@ -8,8 +8,7 @@ use clearstream_schema::{
 
 use crate::{
     estimate::median,
-    figures::goodput::sentence_case,
-    format::{number, rate, signed_percent},
+    format::{number, rate, sentence_case, signed_percent},
 };
 
 /// Class of its mark in the style sheet: each has a shape of its own.

@@ -6,8 +6,8 @@ use clearstream_schema::host::{HostReport, Nic, ProcessingUnit};
 
 use super::Marks;
 use crate::{
-    figures::order::place,
     format::{bytes, rate},
+    places::place,
     svg::{
         Svg,
         plot::{Size, fitted},

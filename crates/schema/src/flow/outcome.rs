@@ -80,7 +80,31 @@ impl FlowSummary {
         let server = Side { role: "server", sends: reverse, receives: forward };
         let mut all = client.settings(&self.requested, &self.client_settings);
         all.append(&mut server.settings(&self.requested, &self.server_settings));
+        all.append(&mut self.seen());
         all
+    }
+
+    /// What was seen of the path and the cores, which no option requests: figures place and mark trials by it.
+    fn seen(&self) -> Vec<SettingValue> {
+        let (sender, receiver) = match self.requested.direction {
+            Direction::Reverse => ("server", "client"),
+            Direction::Forward | Direction::Both => ("client", "server"),
+        };
+        let first = self.seen_cores.first();
+        let remote = self.client_settings.flows.first();
+        let remote = remote.and_then(|flow| flow.remote.parse::<SocketAddr>().ok()).map(|socket| socket.ip());
+        let boots = self.client_settings.boot_id.as_ref().zip(self.server_settings.boot_id.as_ref());
+        let bursts = Some(self.requested.burst_flows).filter(|flows| *flows > 0);
+        let core = |name, role, core| SettingValue::of(name).at(role).effective(core);
+        let all = [
+            SettingValue::of("burst-flows").requested(bursts),
+            SettingValue::of("destination-address").at("client").effective(remote),
+            SettingValue::of("same-kernel").effective(boots.map(|(client, server)| client == server)),
+            core("sender-core-seen", sender, first.and_then(|seen| seen.1)),
+            core("receiver-core-seen", receiver, first.and_then(|seen| seen.2)),
+            core("interrupt-core", receiver, self.interrupt_core.as_ref().map(|found| found.core)),
+        ];
+        all.into_iter().filter(SettingValue::is_known).collect()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use clearstream_schema::ByteCount;
 use clearstream_schema::CoreList;
-use clearstream_schema::flow::{Direction, FlowConfig, FlowSettings, FlowSummary, SocketSettings};
+use clearstream_schema::flow::{
+    Direction, FlowConfig, FlowSettings, FlowSummary, InterruptCore, SocketSettings,
+};
 use clearstream_schema::outcome::SettingValue;
 use serde_json::Value;
 use serde_json::json;
@@ -48,4 +50,27 @@ fn settings_are_those_of_each_host_as_requested_and_as_effective() {
     assert_eq!(found("client", "send-buffer"), None);
     assert_eq!(found("client", "sender-cores"), None);
     assert_eq!(found("server", "pacing"), None);
+}
+
+/// By these a report knows the path, the machine and the cores of a trial.
+#[test]
+fn what_was_seen_of_path_and_cores_is_among_the_settings() {
+    let socket = SocketSettings { remote: "[fd00::2]:5001".to_owned(), ..SocketSettings::default() };
+    let requested = FlowConfig { direction: Direction::Reverse, burst_flows: 2, ..FlowConfig::default() };
+    let mut summary = summary(requested, socket, SocketSettings::default());
+    summary.client_settings.boot_id = Some("one".to_owned());
+    summary.server_settings.boot_id = Some("other".to_owned());
+    summary.seen_cores = vec![(0, Some(1), Some(5))];
+    summary.interrupt_core = Some(InterruptCore { core: 7, softirq_share_percent: 97, confirmed: None });
+    let settings = summary.outcome().unwrap().settings;
+    let found = |name: &str| {
+        let one = settings.iter().find(|one| one.name == name).unwrap_or_else(|| panic!("{name}"));
+        (one.role.as_deref(), one.requested.clone().or(one.effective.clone()).unwrap())
+    };
+    assert_eq!(found("burst-flows"), (None, json!(2)));
+    assert_eq!(found("destination-address"), (Some("client"), json!("fd00::2")));
+    assert_eq!(found("same-kernel"), (None, json!(false)));
+    assert_eq!(found("sender-core-seen"), (Some("server"), json!(1)));
+    assert_eq!(found("receiver-core-seen"), (Some("client"), json!(5)));
+    assert_eq!(found("interrupt-core"), (Some("client"), json!(7)));
 }

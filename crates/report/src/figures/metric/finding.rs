@@ -8,10 +8,9 @@ use crate::{
     digest::{Digest, ExperimentDigest},
     estimate::chosen,
     figure::identifier,
-    figures::goodput::sentence_case,
-    format::{count, range, significant},
+    format::{count, range, sentence_case, significant},
+    headline::Headline,
     link,
-    summary::Headline,
 };
 
 /// Pairs of lines whose ratios a sentence lists; more are in the table only.

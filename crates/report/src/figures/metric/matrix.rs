@@ -83,9 +83,8 @@ fn levels<'c>(cells: &'c [MetricCell<'_>], factor: &str) -> Vec<&'c Value> {
 /// The levels of a cell's other factors.
 fn others(varying: &[String], cell: &MetricCell<'_>, (across, down): (&str, &str)) -> String {
     let names = varying.iter().filter(|name| *name != across && *name != down);
-    let mut parts: Vec<String> =
-        names.filter_map(|name| Some(crate::format::level_of(name, cell.cell.factors.get(name)?))).collect();
-    parts.extend(cell.cell.discard.then(|| "discard".to_owned()));
+    let mut parts = cell.cell.levels(names);
+    parts.extend(cell.cell.mark().map(str::to_owned));
     parts.join(", ")
 }
 
@@ -172,7 +171,7 @@ fn heat_map(matrix: &Matrix<'_, '_>) -> HeatMap {
         rows: matrix.rows.clone(),
         columns: matrix.columns.clone(),
         cells: matrix.cells.iter().map(|(place, found)| (*place, cell(found))).collect(),
-        has_empty_diagonal: false,
+        ..HeatMap::default()
     }
 }
 

@@ -89,10 +89,13 @@ fn figure(view: &View<'_>, table: crate::figure::Table, note: Option<String>) ->
     let experiment = view.sources[0].experiment;
     let id = identifier(&[&experiment.spec.name, &view.metric.name]);
     let (title, finding) = (view.title(), view.finding());
-    let drawings = draw_both(&id, &title, &finding, |size| match &view.axis {
-        Some(factor) => curve::draw(view, factor, size),
-        None => bars::draw(view, size),
-    });
+    let drawings = match &view.axis {
+        Some(factor) => draw_both(&id, &title, &finding, |size| curve::draw(view, factor, size)),
+        None => {
+            let rows = bars::rows(view);
+            draw_both(&id, &title, &finding, |size| rows.draw(size))
+        }
+    };
     Figure {
         drawings,
         notes: view.notes().into_iter().chain(note).collect(),
@@ -255,7 +258,7 @@ impl View<'_> {
             return named.map(|(index, (label, _))| LegendItem::new(class(index), label)).collect();
         }
         match &self.sources[..] {
-            [_] => vec![LegendItem::new("dot s0", "one trial")],
+            [_] => super::rows::legend(),
             several => (0..several.len())
                 .map(|place| {
                     let title = &several[place].experiment.spec.title;

@@ -18,7 +18,7 @@ pub(super) fn of(view: &View<'_>, metrics: &[MetricName]) -> Table {
     let mut factors: Vec<&str> = own.varying.iter().map(String::as_str).collect();
     let more = other.into_iter().flat_map(|other| &other.varying).map(String::as_str);
     factors.extend(more.filter(|name| !own.varying.iter().any(|known| known == name)));
-    let discards = view.cells.iter().any(|cell| cell.cell.discard);
+    let discards = view.cells.iter().any(|cell| cell.cell.mark().is_some());
     let mut heads: Vec<String> = factors.iter().map(|name| (*name).to_owned()).collect();
     heads.extend(discards.then(|| "receiver".to_owned()));
     heads.push("#n".to_owned());
@@ -36,8 +36,7 @@ pub(super) fn of(view: &View<'_>, metrics: &[MetricName]) -> Table {
             |name: &&str| either.clone().find_map(|cell| cell.cell.factors.get(*name)).map(human::level);
         let mut row: Vec<String> = factors.iter().map(|name| level_of(name).unwrap_or_default()).collect();
         if discards {
-            let discards = either.clone().any(|cell| cell.cell.discard);
-            row.push(if discards { "discard".to_owned() } else { NONE.to_owned() });
+            row.push(either.clone().find_map(|cell| cell.cell.mark()).unwrap_or(NONE).to_owned());
         }
         row.push(cell.map_or_else(|| NONE.to_owned(), |cell| cell.cell.counted().count().to_string()));
         row.extend(medians(own, cell, metrics));
@@ -55,10 +54,10 @@ pub(super) fn of(view: &View<'_>, metrics: &[MetricName]) -> Table {
 /// The median of every metric of a cell; dashes for none.
 fn medians(own: &Source<'_>, cell: Option<&MetricCell<'_>>, metrics: &[MetricName]) -> Vec<String> {
     let median = |metric| {
-        let values = cell.map(|cell| own.measured.values(cell.cell, metric)).unwrap_or_default();
+        let estimate = cell.and_then(|cell| own.measured.cell_of(cell.cell, metric)?.estimate());
         let mark = if cell.is_some_and(|cell| cell.cell.is_cached(metric)) { " *" } else { "" };
         let text = |one: Estimate| format!("{}{mark}", metric.unit.text(one.median));
-        Estimate::of(&values).map_or_else(|| NONE.to_owned(), text)
+        estimate.map_or_else(|| NONE.to_owned(), text)
     };
     metrics.iter().map(median).collect()
 }

@@ -9,7 +9,7 @@ use crate::{
     digest::ExperimentDigest,
     estimate::Estimate,
     figures::series_class,
-    format::{level, level_of},
+    format::level,
     measured::{Measured, MeasuredCell, MetricName},
 };
 
@@ -114,11 +114,8 @@ impl<'a> View<'a> {
     pub(super) fn levels(&self, cell: &MetricCell<'_>, without: Option<&str>) -> String {
         let source = &self.sources[cell.source];
         let names = source.varying.iter().filter(|name| Some(name.as_str()) != without);
-        let mut parts: Vec<String> =
-            names.filter_map(|name| Some(level_of(name, cell.cell.factors.get(name)?))).collect();
-        if cell.cell.discard {
-            parts.push("discard".to_owned());
-        }
+        let mut parts = cell.cell.levels(names);
+        parts.extend(cell.cell.mark().map(str::to_owned));
         parts.join(", ")
     }
 
@@ -206,7 +203,7 @@ impl<'a> View<'a> {
 /// Cells of one experiment that have the metric.
 fn cells<'a>(measured: &'a Measured, metric: &MetricName, source: usize) -> Vec<MetricCell<'a>> {
     let of = |cell: &'a MeasuredCell| {
-        let values = measured.values(cell, metric);
+        let values = measured.cell_of(cell, metric)?.values();
         let (estimate, is_cached) = (Estimate::of(&values)?, cell.is_cached(metric));
         Some(MetricCell { cell, source, estimate, is_cached, values })
     };

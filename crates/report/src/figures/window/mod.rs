@@ -6,19 +6,21 @@ use clearstream_schema::record::Published;
 use clearstream_stats::PRACTICAL_RATIO;
 
 use crate::{
-    digest::{Cell, Digest, ExperimentDigest},
+    digest::{Digest, ExperimentDigest},
     estimate::{Estimate, chosen, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::goodput::published_legend,
     format::{bytes, count, gbps, percent, range, rate, time, window_bytes},
-    shortfall::SHORT,
+    measured::MeasuredCell,
 };
 
 mod plot;
 mod rate;
 
-pub(crate) use rate::{PathRate, path_interfaces};
+pub(crate) use rate::PathRate;
 
+/// A plateau below this fraction of the model is the first finding of a report.
+pub(crate) const SHORT: f64 = 0.9;
 /// A cell belongs to the plateau from this fraction of it on.
 const KNEE_SHARE: f64 = 0.95;
 /// Below this fraction of the bandwidth-delay product the window alone decides.
@@ -52,17 +54,16 @@ pub(crate) struct Point {
 impl WindowModel {
     /// Fits nothing: every number is read or computed from the trials.
     pub(crate) fn of(digest: &Digest, experiment: &ExperimentDigest) -> Option<Self> {
-        let mut points: Vec<Point> = experiment
-            .cells
+        let cells = experiment.cells();
+        let mut points: Vec<Point> = cells
             .iter()
             .filter_map(|cell| {
-                let (estimate, trial) = (cell.goodput()?, cell.typical()?.trial);
+                let (estimate, trial) = (cell.estimate()?, cell.typical()?.0.trial);
                 Some(Point { window: cell_window(cell)? as f64, estimate, trial })
             })
             .collect();
         points.sort_by(|a, b| a.window.total_cmp(&b.window));
-        let round_trips: Vec<f64> =
-            experiment.trials().filter_map(|trial| trial.min_rtt_ns).map(|ns| ns as f64).collect();
+        let round_trips: Vec<f64> = cells.iter().flat_map(|cell| cell.of_all_trials("min-rtt")).collect();
         let rtt_ns = median(&round_trips).filter(|rtt| *rtt > 0.0)?;
         let plateau = points.iter().map(|p| p.estimate).max_by(|a, b| a.median.total_cmp(&b.median))?;
         let rate = PathRate::of(digest, experiment, plateau.median);
@@ -70,7 +71,7 @@ impl WindowModel {
         let mut model = Self { rtt_ns, rate, knee_bytes, plateau, below_knee: None, points };
         let short = model.short_plateau().first().map_or(f64::INFINITY, |point| point.window);
         let limit = (BELOW_KNEE * model.product_bytes()).min(short);
-        model.below_knee = Share::of(experiment.cells.iter().filter_map(|cell| {
+        model.below_knee = Share::of(cells.iter().filter_map(|cell| {
             let window = cell_window(cell)? as f64;
             let shares = cell.values().into_iter().map(|bps| bps * rtt_ns / 8e9 / window).collect();
             (window < limit).then_some(shares)
@@ -168,11 +169,9 @@ impl Share {
     }
 }
 
-fn cell_window(cell: &Cell) -> Option<u64> {
-    cell.factors
-        .get("window")
-        .and_then(window_bytes)
-        .or_else(|| cell.trials.first().and_then(|trial| trial.window_bytes))
+fn cell_window(cell: &MeasuredCell) -> Option<u64> {
+    let level = cell.factors.get("window").and_then(window_bytes);
+    level.or_else(|| cell.settings.requested_bytes("receive-buffer"))
 }
 
 /// The published window of a figure, when it names one.
@@ -180,14 +179,24 @@ fn published_window(published: &Published) -> Option<f64> {
     published.factors.get("window").and_then(window_bytes).map(|bytes| bytes as f64)
 }
 
+/// Remarks on a plateau below the model, which come first.
+pub(crate) struct Remarks {
+    pub(crate) finding: String,
+    /// One sentence each.
+    pub(crate) notes: Vec<String>,
+}
+
 /// The curve, or `None` without windows or round-trip times.
-pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<Figure> {
+pub(crate) fn figure(
+    digest: &Digest,
+    experiment: &ExperimentDigest,
+    short: Option<Remarks>,
+) -> Option<Figure> {
     let model = WindowModel::of(digest, experiment)?;
     let id = identifier(&[&experiment.spec.name, "window"]);
     let title = format!("{}: goodput against window", experiment.spec.title);
-    let short = experiment.shortfall.as_ref();
-    let finding = match short {
-        Some(short) => format!("{} {}", short.finding(), model.finding()),
+    let finding = match &short {
+        Some(short) => format!("{} {}", short.finding, model.finding()),
         None => model.finding(),
     };
     let source = &model.rate.source;
@@ -200,7 +209,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
         LegendItem::new("line product", "bandwidth-delay product; below: the model is 1"),
     ];
     legend.extend(published_legend(&experiment.spec.published));
-    let mut notes = short.map(|short| short.notes()).unwrap_or_default();
+    let mut notes = short.map(|short| short.notes).unwrap_or_default();
     notes.push(format!(
         "RTT is the median of the senders' lowest round-trip times, {}; the rate is {source}, {}.",
         time(model.rtt_ns),
@@ -209,8 +218,9 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     if model.rate.measured && model.points.len() > 1 {
         notes.push(format!("That rate is {}.", chosen(model.points.len(), "window")));
     }
-    let unset = experiment.cells.iter().filter(|cell| cell_window(cell).is_none());
-    notes.extend(unset.filter_map(|cell| cell.goodput()).map(|estimate| {
+    let cells = experiment.cells();
+    let unset = cells.iter().filter(|cell| cell_window(cell).is_none());
+    notes.extend(unset.filter_map(|cell| cell.estimate()).map(|estimate| {
         format!("With an autotuned window: {} ({}).", rate(estimate.median), estimate.how_sure(rate))
     }));
     Some(Figure {

@@ -60,9 +60,11 @@ fn goodput_scale(
     size: Size,
 ) -> (Scale, Vec<Tick>) {
     let published = theirs.iter().filter_map(|published| published_range(published));
-    let values = experiment
-        .trials()
-        .map(|trial| trial.goodput_bps / 1e9)
+    let cells = experiment.cells();
+    let values = cells
+        .iter()
+        .flat_map(|cell| cell.of_all_trials("goodput"))
+        .map(|bps| bps / 1e9)
         .chain(model.points.iter().map(|point| model.model_bps(point.window) / 1e9))
         .chain([model.rate.bps / 1e9])
         .chain(published.flat_map(|range| [range.0, range.1]))
@@ -130,7 +132,7 @@ fn draw_theirs(plot: &mut Plot, theirs: &[&Published]) {
 }
 
 fn draw_ours(plot: &mut Plot, experiment: &ExperimentDigest, model: &WindowModel) {
-    for cell in &experiment.cells {
+    for cell in &experiment.cells() {
         let Some(window) = cell_window(cell) else { continue };
         for value in cell.values().into_iter().filter(|value| *value > 0.0) {
             let (x, y) = (plot.x.at(window as f64), plot.y.at(value / 1e9));

@@ -1,19 +1,12 @@
 //! The rate that bounds the model of a window curve: that of the lab's link, else
 //! of the slower interface on the path, else the highest goodput measured.
 
-use std::collections::BTreeMap;
-
-use clearstream_record::Reader;
-use clearstream_schema::{
-    flow::{Interval, SideInterval},
-    host::{HostReport, Nic},
-};
+use clearstream_schema::host::{HostReport, Nic};
 
 use crate::{
-    ReportError,
     digest::{Digest, ExperimentDigest},
     format::rate,
-    link, series,
+    link,
 };
 
 /// A rate and where it comes from.
@@ -63,7 +56,7 @@ impl PathRate {
 /// Rate of the lab link that was measured over, else the lowest of the lab's links.
 fn lab_rate_bps(digest: &Digest, experiment: &ExperimentDigest) -> Option<f64> {
     let lab = digest.run.lab.as_ref()?;
-    if let Some(link) = link::of(lab, experiment).filter(|_| experiment.server_address.is_some()) {
+    if let Some(link) = link::of(lab, experiment).filter(|_| experiment.server_address().is_some()) {
         return link.rate.map(|rate| rate.0 as f64);
     }
     lab.links.iter().filter_map(|link| link.rate).map(|rate| rate.0 as f64).min_by(f64::total_cmp)
@@ -77,35 +70,4 @@ fn nic<'a>(host: &'a HostReport, carried: Option<&str>) -> Option<&'a Nic> {
     let up = |nic: &&Nic| nic.pci_address.is_some() && nic.operational_state.as_deref() == Some("up");
     let mut cards = host.nics.iter().filter(up);
     cards.next().filter(|_| cards.next().is_none())
-}
-
-/// Names of the interfaces that carried most bytes in the first trial that has samples,
-/// the client's and the server's.
-///
-/// # Errors
-/// The samples cannot be read.
-pub(crate) fn path_interfaces(
-    experiment: &ExperimentDigest,
-    reader: &Reader,
-) -> Result<[Option<String>; 2], ReportError> {
-    let Some(trial) = experiment.trials().find(|trial| trial.samples.is_some()) else {
-        return Ok([None, None]);
-    };
-    let mut carried: [BTreeMap<String, u64>; 2] = Default::default();
-    for interval in reader.samples::<Interval>(&series::stub(trial))? {
-        let interval = interval?;
-        add(&mut carried[0], &interval.client);
-        add(&mut carried[1], &interval.server);
-    }
-    Ok(carried.map(|bytes| {
-        let most = bytes.into_iter().filter(|(_, bytes)| *bytes > 0).max_by_key(|(_, bytes)| *bytes);
-        most.map(|(name, _)| name)
-    }))
-}
-
-fn add(sums: &mut BTreeMap<String, u64>, side: &SideInterval) {
-    for interface in &side.interfaces {
-        let sum = sums.entry(interface.name.clone()).or_default();
-        *sum = sum.saturating_add(interface.send_bytes.saturating_add(interface.receive_bytes));
-    }
 }

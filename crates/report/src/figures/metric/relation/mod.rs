@@ -15,8 +15,8 @@ use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     format::{count, join, range, significant},
+    headline::Headline,
     link,
-    summary::Headline,
 };
 
 const ABSENT: &str = "\u{2013}";

@@ -60,7 +60,7 @@ pub(super) fn draw(all: &[Rows<'_>], title: &str, size: Size) -> Svg {
 
 /// The metric, with `*` where ours may have come from a cache.
 pub(super) fn heading(rows: &Rows<'_>) -> String {
-    let name = crate::figures::goodput::sentence_case(&rows.metric.name.replace('-', " "));
+    let name = crate::format::sentence_case(&rows.metric.name.replace('-', " "));
     if rows.is_cached { format!("{name}*") } else { name }
 }
 

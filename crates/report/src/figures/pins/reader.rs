@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 
 use clearstream_stats::Block;
 
+use super::matrix::Matrix;
 use crate::{
     digest::{Digest, ExperimentDigest},
     estimate::{change, median},
-    figures::{effects::Contrast, matrix::Matrix, order::Place},
+    figures::effects::Contrast,
+    places::Place,
 };
 
 /// Comparisons of the reader's places.
@@ -91,7 +93,7 @@ impl ReaderPlace {
 }
 
 /// Adds the blocks of one matrix; true when it has readers on other packages.
-fn add(matrix: &Matrix, one_machine: bool, blocks: &mut Blocks) -> bool {
+fn add(matrix: &Matrix<'_>, one_machine: bool, blocks: &mut Blocks) -> bool {
     let Some(interrupt) = matrix.interrupt_core else { return false };
     let Some(home) = matrix.receivers.iter().find(|place| place.core == interrupt) else { return false };
     let values = matrix.by_repetition();

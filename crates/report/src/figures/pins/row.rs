@@ -3,18 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use clearstream_schema::flow::Direction;
-
 use crate::{
-    digest::{Cell, Digest, ExperimentDigest},
+    cell_settings::most_named,
+    digest::{Digest, ExperimentDigest},
     estimate::{Estimate, chosen, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::{
-        goodput::published_legend,
-        order::{Boundary, Place, boundary, node_runs, sorted},
-    },
-    flow_trial::most_named,
+    figures::goodput::published_legend,
     format::{core, gbps, level, range, rate},
+    measured::CellMetric,
+    places::{Boundary, Place, boundary, node_runs, sorted},
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, tick_labels},
@@ -68,9 +65,10 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
 
 /// The core factor with more levels is the row; other varying factors become panels.
 fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
+    let cells = experiment.cells();
     let levels = |name: &str| {
         let mut all: Vec<String> =
-            experiment.cells.iter().filter_map(|cell| cell.factors.get(name)).map(level).collect();
+            cells.iter().filter_map(|cell| cell.factors.get(name)).map(level).collect();
         all.sort();
         all.dedup();
         all.len()
@@ -81,26 +79,26 @@ fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
     }
     let row = if senders >= receivers { "sender-cores" } else { "receiver-cores" };
     let others: Vec<String> = experiment.varying_factors().into_iter().filter(|name| name != row).collect();
-    let mut grouped: BTreeMap<Vec<String>, Vec<&Cell>> = BTreeMap::new();
-    for cell in &experiment.cells {
+    let mut grouped: BTreeMap<Vec<String>, Vec<&CellMetric<'_>>> = BTreeMap::new();
+    for cell in &cells {
         let key = others.iter().map(|name| cell.factors.get(name).map(level).unwrap_or_default()).collect();
         grouped.entry(key).or_default().push(cell);
     }
     grouped
         .into_values()
         .filter_map(|cells| {
-            let direction = cells.first()?.trials.first()?.direction;
+            let is_reverse = cells.first()?.settings.is_reverse();
             let host =
-                if row == "sender-cores" { digest.sender(direction) } else { digest.receiver(direction) };
+                if row == "sender-cores" { digest.sender(is_reverse) } else { digest.receiver(is_reverse) };
             let estimates: BTreeMap<u32, Estimate> = cells
                 .iter()
-                .filter_map(|cell| Some((core(cell.factors.get(row)?)?, cell.goodput()?)))
+                .filter_map(|cell| Some((core(cell.factors.get(row)?)?, cell.estimate()?)))
                 .collect();
             if estimates.is_empty() {
                 return None;
             }
             let here = row == "receiver-cores" || digest.one_machine();
-            let named = most_named(cells.iter().flat_map(|cell| &cell.trials));
+            let named = most_named(cells.iter().map(|cell| &cell.settings));
             let interrupt_core = named.map(|found| found.0).filter(|_| here);
             let role = if row == "sender-cores" { "Sending" } else { "Receiving" };
             let detail: Vec<String> = others
@@ -108,7 +106,7 @@ fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
                 .filter_map(|name| cells.first()?.factors.get(name).map(|v| crate::format::level_of(name, v)))
                 .collect();
             let detail = if detail.is_empty() { String::new() } else { format!(" ({})", detail.join(", ")) };
-            let direction = if direction == Direction::Reverse { ", server to client" } else { "" };
+            let direction = if is_reverse { ", server to client" } else { "" };
             Some(Panel {
                 label: format!("{role} on {}{direction}{detail}", host.name),
                 places: sorted(host, estimates.keys().copied()),
