@@ -120,7 +120,7 @@ fn describe(
         let tx = &mut *tx;
         (tx.caps, tx.op_flags, tx.msg_order) =
             (caps & !(FI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV), wished.0, FI_ORDER_SAS);
-        (tx.inject_size, tx.size, tx.iov_limit) = (INJECT_BYTES, 1024, SEGMENTS);
+        (tx.inject_size, tx.size, tx.iov_limit, tx.rma_iov_limit) = (INJECT_BYTES, 1024, SEGMENTS, 1);
         let rx = &mut *rx;
         (rx.caps, rx.op_flags, rx.msg_order) = (caps & !FI_SEND, wished.1, FI_ORDER_SAS);
         (rx.size, rx.iov_limit) = (1024, SEGMENTS);
@@ -140,7 +140,7 @@ fn describe(
             (of_program(control, FI_PROGRESS_AUTO), FI_PROGRESS_MANUAL);
         // As libfabric's own providers: programs take the numbers of a table, which they asked for, to count from 0.
         domain.av_type = wished.map_or(FI_AV_UNSPEC, |wished| wished.av_type);
-        (domain.cq_data_size, domain.mr_key_size, domain.cq_cnt, domain.ep_cnt) = (8, 4, 256, 256);
+        (domain.cq_data_size, domain.mr_key_size, domain.cq_cnt, domain.ep_cnt) = (8, 8, 256, 256);
         (domain.tx_ctx_cnt, domain.rx_ctx_cnt, domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) = (256, 256, 1, 1);
         (domain.caps, domain.mr_iov_limit) = (FI_LOCAL_COMM | FI_REMOTE_COMM, 1);
         (*fabric).name = text(FABRIC);
