@@ -55,6 +55,37 @@ static void refusals(void) {
     is("no memory", fi_mr_reg(domain, NULL, 1, FI_REMOTE_READ, 0, 1, 0, &region, NULL), -FI_EINVAL);
 }
 
+/* RMA is for those who ask for reads alone: without saying which, it means writes too. */
+static void capabilities_of_reads(void) {
+    const struct {
+        uint64_t asked;
+        int code;
+    } cases[] = {
+        {FI_MSG | FI_RMA | FI_READ | FI_REMOTE_READ, 0},
+        {FI_RMA | FI_READ, 0},
+        {FI_MSG | FI_RMA, -FI_ENODATA},
+        {FI_RMA | FI_READ | FI_WRITE, -FI_ENODATA},
+        {FI_RMA | FI_READ | FI_REMOTE_READ | FI_REMOTE_WRITE, -FI_ENODATA},
+        {FI_MSG | FI_READ, -FI_ENODATA},
+        {FI_RMA | FI_READ | FI_ATOMIC, -FI_ENODATA},
+        {0, 0},
+    };
+    for (size_t of = 0; of < sizeof cases / sizeof *cases; of++) {
+        struct fi_info *hints = fi_allocinfo(), *info;
+        hints->fabric_attr->prov_name = strdup("clearstream");
+        hints->caps = cases[of].asked;
+        is("fi_getinfo", fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &info), cases[of].code);
+        if (!cases[of].code) {
+            uint64_t reads = FI_RMA | FI_READ | FI_REMOTE_READ;
+            is("capabilities", info->caps & reads, cases[of].asked & reads);
+            is("capabilities of sends", info->tx_attr->caps & reads, cases[of].asked & (FI_RMA | FI_READ));
+            is("capabilities of receives", info->rx_attr->caps & reads, cases[of].asked & (FI_RMA | FI_REMOTE_READ));
+            fi_freeinfo(info);
+        }
+        fi_freeinfo(hints);
+    }
+}
+
 static struct fid_domain *another_domain(void) {
     struct fi_info *hints = fi_allocinfo(), *info;
     struct fid_domain *another;
@@ -81,6 +112,7 @@ static void target(int from, int to) {
         memory[at] = byte(at);
     memset(other, 9, SMALL);
     refusals();
+    capabilities_of_reads();
     meet(from, to);
     meet(from, to);
     CHECK(fi_close(&region->fid));
