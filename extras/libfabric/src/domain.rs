@@ -1,8 +1,24 @@
 //! Fabrics, domains and event queues: what an endpoint is made of.
 
-use std::ffi::{c_int, c_void};
+use std::{
+    ffi::{c_int, c_void},
+    sync::Arc,
+};
 
-use crate::{abi::*, completion, counter, endpoint, memory, vector};
+use crate::{
+    abi::*,
+    completion, counter, endpoint,
+    memory::{self, Regions},
+    vector,
+};
+
+/// The program's handle of a domain.
+#[repr(C)]
+pub struct Domain {
+    abi: fid_domain,
+    /// Its memory that peers may read.
+    pub regions: Arc<Regions>,
+}
 
 static FABRIC_OBJECT: Table<6> = Table::new([close_fabric as *const (), NONE, NONE, NONE, NONE, NONE]);
 static FABRIC: Table<6> =
@@ -63,14 +79,15 @@ extern "C" fn trywait() -> c_int {
 unsafe extern "C" fn domain(
     _fabric: *mut fid_fabric,
     _info: *mut fi_info,
-    into: *mut *mut fid_domain,
+    into: *mut *mut Domain,
     context: *mut c_void,
 ) -> c_int {
-    let domain = fid_domain {
+    let abi = fid_domain {
         fid: fid { fclass: FI_CLASS_DOMAIN, context, ops: DOMAIN_OBJECT.address() },
         ops: DOMAIN.address(),
         mr: memory::OPERATIONS.address(),
     };
+    let domain = Domain { abi, regions: Arc::default() };
     // SAFETY: the caller's variable.
     unsafe { into.write(Box::into_raw(Box::new(domain))) };
     0
@@ -78,7 +95,7 @@ unsafe extern "C" fn domain(
 
 /// # Safety
 /// [The contract of this library](crate#safety).
-unsafe extern "C" fn close_domain(domain: *mut fid_domain) -> c_int {
+unsafe extern "C" fn close_domain(domain: *mut Domain) -> c_int {
     // SAFETY: of `domain`, and not used after this.
     drop(unsafe { Box::from_raw(domain) });
     0

@@ -31,6 +31,10 @@ const CAPABILITIES: u64 = FI_MSG
     | FI_MULTI_RECV
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
+/// Those that the direction of sends does not have.
+const OF_RECEIVES: u64 = FI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV | FI_REMOTE_READ;
+/// Capabilities of those alone who ask for them: MPI libraries take `FI_RMA` for writes too, and use them if it is there.
+const READS: u64 = FI_RMA | FI_READ | FI_REMOTE_READ;
 /// Limit of one message, of the RNIC.
 const MESSAGE_MAX: usize = u32::MAX as usize;
 /// Segments of a request.
@@ -57,6 +61,13 @@ fn socket_address(address: SocketAddrV4) -> *mut std::ffi::c_void {
     to.cast()
 }
 
+/// Whether capabilities are asked for that are not offered.
+fn lacks(requested: u64) -> bool {
+    // Without saying which, `FI_RMA` means writes too (fi_getinfo(3)).
+    let reads = requested & FI_RMA != 0 && requested & (FI_READ | FI_REMOTE_READ) != 0;
+    requested & !(CAPABILITIES | if reads { READS } else { 0 }) != 0
+}
+
 /// Whether hints exclude this provider.
 fn excluded(hints: &fi_info) -> bool {
     let beyond = |requested: u64, offered: u64| requested & !offered != 0;
@@ -64,7 +75,7 @@ fn excluded(hints: &fi_info) -> bool {
     let (ep, domain, tx, rx) = unsafe {
         (hints.ep_attr.as_ref(), hints.domain_attr.as_ref(), hints.tx_attr.as_ref(), hints.rx_attr.as_ref())
     };
-    beyond(hints.caps, CAPABILITIES)
+    lacks(hints.caps)
         || !matches!(hints.addr_format, FI_FORMAT_UNSPEC | FI_SOCKADDR | FI_SOCKADDR_IN)
         || ep.is_some_and(|ep| {
             !matches!(ep.r#type, FI_EP_UNSPEC | FI_EP_RDM)
@@ -77,12 +88,13 @@ fn excluded(hints: &fi_info) -> bool {
                 || domain.data_progress == FI_PROGRESS_AUTO
         })
         || tx.is_some_and(|tx| {
-            beyond(tx.caps, CAPABILITIES)
+            lacks(tx.caps)
                 || beyond(tx.msg_order, FI_ORDER_SAS)
                 || tx.inject_size > INJECT_BYTES
                 || tx.iov_limit > SEGMENTS
+                || tx.rma_iov_limit > 1
         })
-        || rx.is_some_and(|rx| beyond(rx.caps, CAPABILITIES) || rx.iov_limit > SEGMENTS)
+        || rx.is_some_and(|rx| lacks(rx.caps) || rx.iov_limit > SEGMENTS)
 }
 
 /// Builds the description for one pair of addresses.
@@ -118,11 +130,10 @@ fn describe(
         (info.tx_attr, info.rx_attr, info.ep_attr) = (tx, rx, ep);
         (info.domain_attr, info.fabric_attr) = (domain, fabric);
         let tx = &mut *tx;
-        (tx.caps, tx.op_flags, tx.msg_order) =
-            (caps & !(FI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV), wished.0, FI_ORDER_SAS);
-        (tx.inject_size, tx.size, tx.iov_limit) = (INJECT_BYTES, 1024, SEGMENTS);
+        (tx.caps, tx.op_flags, tx.msg_order) = (caps & !OF_RECEIVES, wished.0, FI_ORDER_SAS);
+        (tx.inject_size, tx.size, tx.iov_limit, tx.rma_iov_limit) = (INJECT_BYTES, 1024, SEGMENTS, 1);
         let rx = &mut *rx;
-        (rx.caps, rx.op_flags, rx.msg_order) = (caps & !FI_SEND, wished.1, FI_ORDER_SAS);
+        (rx.caps, rx.op_flags, rx.msg_order) = (caps & !(FI_SEND | FI_READ), wished.1, FI_ORDER_SAS);
         (rx.size, rx.iov_limit) = (1024, SEGMENTS);
         let ep = &mut *ep;
         (ep.r#type, ep.protocol, ep.protocol_version) = (FI_EP_RDM, FI_PROTO_IWARP_RDM, 1);
@@ -140,7 +151,7 @@ fn describe(
             (of_program(control, FI_PROGRESS_AUTO), FI_PROGRESS_MANUAL);
         // As libfabric's own providers: programs take the numbers of a table, which they asked for, to count from 0.
         domain.av_type = wished.map_or(FI_AV_UNSPEC, |wished| wished.av_type);
-        (domain.cq_data_size, domain.mr_key_size, domain.cq_cnt, domain.ep_cnt) = (8, 4, 256, 256);
+        (domain.cq_data_size, domain.mr_key_size, domain.cq_cnt, domain.ep_cnt) = (8, 8, 256, 256);
         (domain.tx_ctx_cnt, domain.rx_ctx_cnt, domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) = (256, 256, 1, 1);
         (domain.caps, domain.mr_iov_limit) = (FI_LOCAL_COMM | FI_REMOTE_COMM, 1);
         (*fabric).name = text(FABRIC);

@@ -15,12 +15,19 @@ pub enum Kind {
     Finished = 3,
     /// Credits only.
     Credits = 4,
+    /// Memory of the receiver is to be read: its key in the tag, the offset in the address. It comes as a rendezvous
+    /// with [`FETCHED`].
+    Fetch = 5,
+    /// The memory that was to be read is not there, or may not be read: the number of [`Kind::Fetch`].
+    Refused = 6,
 }
 
 /// The message has a tag.
 pub const TAGGED: u8 = 1;
 /// The message has data for the completion.
 pub const WITH_DATA: u8 = 2;
+/// The rendezvous answers [`Kind::Fetch`], whose number is in the data.
+pub const FETCHED: u8 = 4;
 
 /// In the credits: this side holds many bytes of its peer's messages without a receive, so long ones are to be offered.
 pub const HOLDS: u16 = 1 << 15;
@@ -31,7 +38,7 @@ pub const HOLDS: u16 = 1 << 15;
 pub struct Header {
     /// A [`Kind`].
     pub kind: u8,
-    /// [`TAGGED`], [`WITH_DATA`].
+    /// [`TAGGED`], [`WITH_DATA`], [`FETCHED`].
     pub flags: u8,
     /// Receives that were reposted since the last Send, and [`HOLDS`].
     pub credits: u16,
@@ -47,7 +54,7 @@ pub struct Header {
     pub reserved: u32,
     /// Rendezvous: address of the message.
     pub address: u64,
-    /// Rendezvous: the sender's number of the message, also of [`Kind::Finished`].
+    /// Rendezvous: the sender's number of the message, also of [`Kind::Finished`]. Fetch: the sender's number of it.
     pub number: u64,
 }
 

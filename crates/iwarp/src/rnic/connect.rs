@@ -26,7 +26,7 @@ use crate::{
         phase::Phase,
         queue_pair::Handle,
         setup::{
-            FrameReader, Prepared, await_socket, awaits_reply, chosen, connected, send_all, socket,
+            FrameReader, Prepared, answer, await_socket, awaits_reply, chosen, connected, send_all, socket,
             type_of_service,
         },
     },
@@ -200,13 +200,23 @@ impl Attempt {
         match (outcome, self.first.take()) {
             // The host does not accept connections for revision 1: the error of
             // revision 2 is more specific.
-            (Err(ConnectError::Tcp { .. }), Some(first)) => Err(first),
+            (Err(ConnectError::Tcp { .. }), Some(first)) => self.over(first),
             (Err(error), None) => self.try_revision_1(error),
+            (Err(error), _) => self.over(error),
             (outcome, first) => {
                 self.first = first;
                 outcome
             }
         }
+    }
+
+    /// The setup has failed. One that the peer has answered is closed so that it reads what was sent last, a Terminate
+    /// perhaps.
+    fn over(&mut self, error: ConnectError) -> Result<Option<Established>, ConnectError> {
+        if !matches!(error, ConnectError::TimedOut { .. }) {
+            self.socket = None;
+        }
+        Err(error)
     }
 
     /// Falls back to revision 1 after a peer rejected a Request of revision 2
@@ -221,11 +231,11 @@ impl Attempt {
             _ => false,
         };
         if !other || self.offer.revision < 2 || !self.options.fall_back {
-            return Err(error);
+            return self.over(error);
         }
         if self.offer.peer_to_peer.is_some() {
             let closes = matches!(error, ConnectError::Closed { .. });
-            return Err(ConnectError::NeedsRevision2 { peer, closes });
+            return self.over(ConnectError::NeedsRevision2 { peer, closes });
         }
         self.offer.revision = 1;
         self.request = initiate(&self.offer).encode().map_err(ConnectError::Option)?;
@@ -361,6 +371,11 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
+        // Given up: a peer that keeps the request, and its socket, must not keep the local port from the next attempt
+        // (FIN-WAIT-2). One that has replied closes when it reads the end.
+        if let (Some(socket), None) = (&self.socket, &self.replied) {
+            let _ = socket.set_linger(Some(Duration::ZERO));
+        }
         self.handle.link.advance_phase(Phase::Connecting, Phase::New);
     }
 }
@@ -402,7 +417,7 @@ fn reply(link: &Arc<Link>, incoming: Incoming, options: &AcceptOptions) -> Resul
         ConnectError::Setup { peer, source }
     })?;
     let bytes = reply.encode().map_err(ConnectError::Option)?;
-    send_all(&socket, &bytes).map_err(|error| error.of(peer, "first message"))?;
+    answer(&socket, &bytes).map_err(|error| error.of(peer, "first message"))?;
     let deadline = negotiated.rtr.map(|_| after(link.domain.device.options.request_timeout));
     let established = establish(
         link,

@@ -27,7 +27,7 @@ use crate::{
         channel::{self, readable},
         device::Device,
         locked,
-        setup::{FrameReader, SetupError, connected, send_all, socket, type_of_service},
+        setup::{FrameReader, SetupError, answer, connected, socket, type_of_service},
     },
 };
 
@@ -390,13 +390,13 @@ impl Incoming {
     }
 
     /// Rejects the connection with private data: up to 512 bytes, 4 of which
-    /// revision 2 uses.
+    /// revision 2 uses. The peer may have given up meanwhile.
     ///
     /// # Errors
-    /// The private data is too long, or the connection was lost.
+    /// The private data is too long, or the system has not sent it.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
         let reply = reject(&self.request, private_data.to_vec()).encode().map_err(ConnectError::Option)?;
-        send_all(&self.socket, &reply).map_err(|error| error.of(self.peer, "connection"))
+        answer(&self.socket, &reply).map_err(|error| error.of(self.peer, "connection"))
     }
 
     pub(super) fn into_parts(self) -> (Socket, SetupFrame) {

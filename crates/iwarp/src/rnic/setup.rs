@@ -151,6 +151,19 @@ pub(super) fn send_all(socket: &Socket, bytes: &[u8]) -> Result<(), SetupError> 
     }
 }
 
+/// Sends a Reply. To a peer that has given up by a reset meanwhile it is sent in vain, as to one that has closed: the end of
+/// the connection follows.
+pub(super) fn answer(socket: &Socket, bytes: &[u8]) -> Result<(), SetupError> {
+    match send_all(socket, bytes) {
+        Err(SetupError::System(error))
+            if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) =>
+        {
+            Ok(())
+        }
+        sent => sent,
+    }
+}
+
 /// Waits for a socket, at most until `end`.
 pub(super) fn await_socket(socket: BorrowedFd<'_>, write: bool, end: Instant) {
     let flags = if write { PollFlags::OUT } else { PollFlags::IN };

@@ -11,14 +11,16 @@ pub use objects::*;
 use std::ffi::c_void;
 
 pub const FI_MSG: u64 = 1 << 1;
+pub const FI_RMA: u64 = 1 << 2;
 pub const FI_TAGGED: u64 = 1 << 3;
 pub const FI_RECV: u64 = 1 << 10;
 pub const FI_SEND: u64 = 1 << 11;
 pub const FI_MULTI_RECV: u64 = 1 << 16;
 pub const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub const FI_PEEK: u64 = 1 << 19;
-/// Attribute of an address vector whose name is opened for reading alone.
+/// Also an attribute of an address vector: its name is opened for reading alone.
 pub const FI_READ: u64 = 1 << 8;
+pub const FI_REMOTE_READ: u64 = 1 << 12;
 pub const FI_COMPLETION: u64 = 1 << 24;
 /// The same bit, as an attribute of an address vector.
 pub const FI_EVENT: u64 = FI_COMPLETION;
@@ -57,6 +59,7 @@ pub const FI_ORDER_SAS: u64 = 1 << 8;
 pub const FI_TAG_GENERIC: u64 = 0xAAAA_AAAA_AAAA_AAAA;
 
 pub const FI_EAGAIN: i32 = 11;
+pub const FI_EACCES: i32 = 13;
 pub const FI_EINVAL: i32 = 22;
 pub const FI_ENOSYS: i32 = 38;
 pub const FI_ENOMSG: i32 = 42;
@@ -72,6 +75,7 @@ pub const FI_ENOMEM: i32 = 12;
 pub const FI_ETOOSMALL: i32 = 257;
 pub const FI_EAVAIL: i32 = 259;
 pub const FI_ETRUNC: i32 = 265;
+pub const FI_ENOKEY: i32 = 266;
 
 pub const FI_CLASS_FABRIC: usize = 1;
 pub const FI_CLASS_DOMAIN: usize = 2;

@@ -41,12 +41,12 @@ pub(super) static TAGGED: Table<9> = Table::new([
 ///
 /// # Safety
 /// `list` has `count` entries.
-unsafe fn pieces(list: *const libc::iovec, count: usize) -> Pieces {
+pub(super) unsafe fn pieces(list: *const libc::iovec, count: usize) -> Pieces {
     // SAFETY: the caller's array.
     (0..count).map(|at| unsafe { ((*list.add(at)).iov_base.cast(), (*list.add(at)).iov_len) }).collect()
 }
 
-fn one(buffer: *const c_void, length: usize) -> Pieces {
+pub(super) fn one(buffer: *const c_void, length: usize) -> Pieces {
     smallvec![(buffer.cast_mut().cast(), length)]
 }
 

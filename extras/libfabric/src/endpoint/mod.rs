@@ -1,6 +1,7 @@
 //! Endpoints (fi_endpoint(3)): calls of the program, translated for the engine.
 
 mod messages;
+mod remote;
 
 use std::{
     ffi::{c_int, c_void},
@@ -10,9 +11,15 @@ use std::{
     },
 };
 
-use crate::{abi::*, addresses, completion::CompletionQueue, counter::Counter, engine::Core, vector::Vector};
+use crate::{
+    abi::*, addresses, completion::CompletionQueue, counter::Counter, domain::Domain, engine::Core,
+    vector::Vector,
+};
 
-use self::messages::{MESSAGES, TAGGED};
+use self::{
+    messages::{MESSAGES, TAGGED},
+    remote::REMOTE_MEMORY,
+};
 
 /// The program's handle.
 #[repr(C)]
@@ -33,7 +40,6 @@ static OBJECT: Table<6> =
 static ENDPOINT: Table<7> =
     Table::new([cancel as *const (), option as *const (), set_option as *const (), NONE, NONE, NONE, NONE]);
 static ADDRESS: Table<9> = Table::new([NONE, name as *const (), NONE, NONE, NONE, NONE, NONE, NONE, NONE]);
-static REMOTE_MEMORY: Table<9> = Table::new([NONE; 9]);
 static ATOMICS: Table<13> = Table::new([NONE; 13]);
 static COLLECTIVES: Table<11> = Table::new([NONE; 11]);
 
@@ -42,7 +48,7 @@ static COLLECTIVES: Table<11> = Table::new([NONE; 11]);
 /// # Safety
 /// [The contract of this library](crate#safety); `info` is of [`getinfo`](crate::info::getinfo) or a copy of it.
 pub unsafe extern "C" fn open(
-    _domain: *mut fid_domain,
+    domain: *mut Domain,
     info: *mut fi_info,
     into: *mut *mut Endpoint,
     context: *mut c_void,
@@ -56,7 +62,9 @@ pub unsafe extern "C" fn open(
         (addresses::parse((*info).src_addr.cast_const().cast()), flags, (*info).caps & FI_DIRECTED_RECV != 0)
     };
     let Some(address) = address else { return -FI_EINVAL };
-    let core = match Core::open(address) {
+    // SAFETY: of `domain`.
+    let regions = unsafe { &(*domain).regions };
+    let core = match Core::open(address, regions.clone()) {
         Ok(core) => core,
         Err(code) => return -code,
     };
@@ -106,6 +114,8 @@ unsafe extern "C" fn bind(endpoint: *mut Endpoint, object: *mut fid, flags: u64)
                 if flags & FI_SEND != 0 {
                     (engine.sends.completions, engine.sends.selective) =
                         (Some(completions.clone()), selective);
+                    (engine.fetches.completions, engine.fetches.selective) =
+                        (Some(completions.clone()), selective);
                 }
                 if flags & FI_RECV != 0 {
                     (engine.receives.completions, engine.receives.selective) =
@@ -124,6 +134,9 @@ unsafe extern "C" fn bind(endpoint: *mut Endpoint, object: *mut fid, flags: u64)
             endpoint.core.with(|engine| {
                 if flags & FI_SEND != 0 {
                     engine.sends.counts = Some(counter.counts.clone());
+                }
+                if flags & FI_READ != 0 {
+                    engine.fetches.counts = Some(counter.counts.clone());
                 }
                 if flags & FI_RECV != 0 {
                     engine.receives.counts = Some(counter.counts.clone());

@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, ptr};
 
-use clearstream_iwarp::work::{Completed, Completion, Status};
+use clearstream_iwarp::{
+    stag::Stag,
+    work::{Completed, Completion, Status},
+};
 
 use super::{
     Context, Engine,
@@ -58,6 +61,11 @@ impl Engine {
             kind if kind == Kind::Eager as u8 => {
                 self.deliver(label, Err((begin + wire::EAGER_BYTES, begin + length)));
             }
+            kind if kind == Kind::Rendezvous as u8 && header.flags & wire::FETCHED != 0 => {
+                self.start_fetched(peer, &header);
+            }
+            kind if kind == Kind::Fetch as u8 => self.serve(peer, &header),
+            kind if kind == Kind::Refused as u8 => self.refuse_fetch(peer, header.number),
             kind if kind == Kind::Rendezvous as u8 => {
                 let Header { stag, address, length, number, .. } = header;
                 self.deliver(label, Ok(Remote { stag, address, length, number }));
@@ -126,9 +134,16 @@ impl Engine {
         self.start_reads(label.peer);
     }
 
-    fn finish_read(&mut self, number: u64, failed: bool) {
-        let Some(Operation::Read { receive, label, remote, copy }) = self.operations.take(number) else {
-            return;
+    pub(super) fn finish_read(&mut self, number: u64, failed: bool) {
+        let (receive, label, remote, copy) = match self.operations.take(number) {
+            Some(Operation::Read { receive, label, remote, copy }) => (receive, label, remote, copy),
+            Some(Operation::Fetch { peer, sent, pieces, remote: Some(remote), copy }) => {
+                if failed {
+                    return self.report_sent(sent, FI_ECONNRESET);
+                }
+                return self.finish_fetch(peer, sent, &pieces, remote, copy.as_deref());
+            }
+            _ => return,
         };
         if failed {
             return self.fail_receive(&receive, label);
@@ -149,14 +164,23 @@ impl Engine {
 
     /// The receiver has read an offered message.
     fn finish_offer(&mut self, number: u64) {
-        if !matches!(self.operations.get_mut(number), Some(Operation::Rendezvous { .. })) {
-            return;
+        let offered = matches!(
+            self.operations.get_mut(number),
+            Some(Operation::Rendezvous { .. } | Operation::Served { .. })
+        );
+        match offered.then(|| self.operations.take(number)).flatten() {
+            Some(Operation::Rendezvous { sent, stag, .. }) => {
+                self.deregister(Some(stag));
+                self.report_sent(sent, 0);
+            }
+            Some(Operation::Served { stag, .. }) => self.deregister(stag),
+            _ => {}
         }
-        if let Some(Operation::Rendezvous { sent, stag, .. }) = self.operations.take(number) {
-            // Registered by this side, and no window is bound to it.
-            let _ = self.rnic.memory().deregister(stag);
-            self.report_sent(sent, 0);
-        }
+    }
+
+    pub(super) fn deregister(&self, stag: Option<Stag>) {
+        // Registered by this side, and no window is bound to it.
+        let _ = stag.map(|stag| self.rnic.memory().deregister(stag));
     }
 
     /// Ends a connection: everything under way over it fails. What arrived stays, but for offers of memory that cannot be
@@ -184,7 +208,10 @@ impl Engine {
             self.drop_outgoing(outgoing);
         }
         let of_peer = self.operations.numbers(|operation| match operation {
-            Operation::Eager { peer: of, .. } | Operation::Rendezvous { peer: of, .. } => *of == peer,
+            Operation::Eager { peer: of, .. }
+            | Operation::Rendezvous { peer: of, .. }
+            | Operation::Fetch { peer: of, .. }
+            | Operation::Served { peer: of, .. } => *of == peer,
             Operation::Read { label, .. } => label.peer == peer,
         });
         for number in of_peer {
@@ -229,9 +256,12 @@ impl Engine {
 
     fn fail_operation(&mut self, number: u64) {
         match self.operations.take(number) {
-            Some(Operation::Eager { sent, .. }) => self.report_sent(sent, FI_ECONNRESET),
+            Some(Operation::Eager { sent, .. } | Operation::Fetch { sent, .. }) => {
+                self.report_sent(sent, FI_ECONNRESET);
+            }
+            Some(Operation::Served { stag, .. }) => self.deregister(stag),
             Some(Operation::Rendezvous { sent, stag, .. }) => {
-                let _ = self.rnic.memory().deregister(stag);
+                self.deregister(Some(stag));
                 self.report_sent(sent, FI_ECONNRESET);
             }
             Some(Operation::Read { receive, label, .. }) => {
@@ -241,10 +271,11 @@ impl Engine {
         }
     }
 
-    /// Reports a send; `code` is 0 on success.
+    /// Reports a send, or a read of a peer's memory; `code` is 0 on success.
     pub(super) fn report_sent(&self, sent: Sent, code: i32) {
+        let report = if sent.flags & FI_READ != 0 { &self.fetches } else { &self.sends };
         if code != 0 {
-            return self.sends.failure(error(sent.context, sent.flags, code));
+            return report.failure(error(sent.context, sent.flags, code));
         }
         let entry = fi_cq_tagged_entry {
             op_context: sent.context,
@@ -254,7 +285,7 @@ impl Engine {
             data: 0,
             tag: 0,
         };
-        self.sends.success(sent.reported.then_some(entry), FI_ADDR_UNSPEC);
+        report.success(sent.reported.then_some(entry), FI_ADDR_UNSPEC);
     }
 
     /// Reports a received message of which `copied` bytes fitted.

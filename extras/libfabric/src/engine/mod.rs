@@ -5,6 +5,7 @@
 
 mod attention;
 mod deliver;
+mod fetch;
 mod long;
 mod peer;
 mod requests;
@@ -34,8 +35,9 @@ use clearstream_iwarp::{
     },
 };
 
-use crate::{abi::*, completion::locked, matching::Queue, vector::Addresses};
+use crate::{abi::*, completion::locked, matching::Queue, memory::Regions, vector::Addresses};
 use attention::Attention;
+pub use fetch::Fetch;
 use peer::{Peer, Phase};
 pub use requests::Message;
 use requests::{Operations, Report};
@@ -102,6 +104,10 @@ pub struct Engine {
     pub sends: Report,
     /// The same of receives.
     pub receives: Report,
+    /// The same of reads of peers' memory.
+    pub fetches: Report,
+    /// Memory of the endpoint's domain that peers may read.
+    regions: Arc<Regions>,
 }
 
 impl Core {
@@ -109,7 +115,7 @@ impl Core {
     ///
     /// # Errors
     /// No thread or descriptor is left.
-    pub fn open(address: SocketAddrV4) -> Result<Arc<Self>, i32> {
+    pub fn open(address: SocketAddrV4, regions: Arc<Regions>) -> Result<Arc<Self>, i32> {
         let number = |key: &str, otherwise| {
             std::env::var(key).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
         };
@@ -153,12 +159,16 @@ impl Core {
             vector: Arc::default(),
             sends: Report::default(),
             receives: Report::default(),
+            fetches: Report::default(),
+            regions: regions.clone(),
         };
-        Ok(Arc::new(Self {
+        let core = Arc::new(Self {
             state: Mutex::new(engine),
             news: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-        }))
+        });
+        regions.attach(&core);
+        Ok(core)
     }
 
     /// Acts on its state.

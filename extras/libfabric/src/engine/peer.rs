@@ -253,6 +253,11 @@ impl Engine {
     /// Notifies a peer that its message was read.
     pub(super) fn acknowledge(&mut self, peer: usize, number: u64) {
         let header = Header { kind: Kind::Finished as u8, number, ..Header::default() };
+        self.put_header(peer, &header);
+    }
+
+    /// Sends a header without a message.
+    pub(super) fn put_header(&mut self, peer: usize, header: &Header) {
         self.put(peer, Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None });
     }
 
@@ -261,13 +266,15 @@ impl Engine {
         while self.peers[peer].reads < READS
             && let Some(number) = self.peers[peer].reads_waiting.pop_front()
         {
-            let Some(Operation::Read { receive, remote, copy, .. }) = self.operations.get_mut(number) else {
-                continue;
+            let (pieces, remote, copy) = match self.operations.get_mut(number) {
+                Some(Operation::Read { receive, remote, copy, .. }) => (&receive.pieces, remote, copy),
+                Some(Operation::Fetch { pieces, remote: Some(remote), copy, .. }) => (&*pieces, remote, copy),
+                _ => continue,
             };
-            let room = matching::length(&receive.pieces).min(remote.length as usize);
+            let room = matching::length(pieces).min(remote.length as usize);
             let base = match copy {
                 Some(copy) => copy.as_mut_ptr(),
-                None => receive.pieces.first().map_or(std::ptr::null_mut(), |(base, _)| *base),
+                None => pieces.first().map_or(std::ptr::null_mut(), |(base, _)| *base),
             };
             let remote = Remote { stag: Stag(remote.stag), address: remote.address };
             let sink = self.segment(base, room);

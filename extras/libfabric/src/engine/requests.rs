@@ -90,6 +90,10 @@ pub(super) enum Operation {
     Rendezvous { peer: usize, sent: Sent, stag: Stag, _copy: Option<Box<[u8]>> },
     /// A Read of a peer's message.
     Read { receive: Receive, label: Label, remote: Remote, copy: Option<Box<[u8]>> },
+    /// A read of a peer's memory: where it is, once the peer has said so.
+    Fetch { peer: usize, sent: Sent, pieces: Pieces, remote: Option<Remote>, copy: Option<Box<[u8]>> },
+    /// Memory that a peer asked for: the number of its region, and the registration, while that is open.
+    Served { peer: usize, region: u64, stag: Option<Stag> },
 }
 
 /// Operations by number.
@@ -227,7 +231,7 @@ impl Engine {
 
     /// Connects to a peer whose connection has ended; returns whether a send may wait for it, or is reported. An injected
     /// send has no completion that could say whether it arrived: it is tried again until the connection is known.
-    fn is_awaited(&mut self, peer: usize, sent: Sent) -> Result<bool, i32> {
+    pub(super) fn is_awaited(&mut self, peer: usize, sent: Sent) -> Result<bool, i32> {
         if matches!(self.peers[peer].phase, Phase::Ended) {
             if std::mem::take(&mut self.peers[peer].is_untold) && sent.injected {
                 return Err(FI_ECONNRESET);
@@ -270,18 +274,27 @@ impl Engine {
             Some(copy) => (copy.as_ptr().cast_mut(), copy.len()),
             None => pieces[0],
         };
+        // SAFETY: the program keeps the buffer until the send is reported, and this deregisters it before.
+        let (stag, address) = unsafe { self.expose(base, length)? };
+        let number = self.operations.insert(Operation::Rendezvous { peer, sent, stag, _copy: copy });
+        let header = Header { kind: Kind::Rendezvous as u8, stag: stag.0, address, number, ..header };
+        Ok(Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None })
+    }
+
+    /// Registers memory that a peer is to read; returns its tag and address.
+    ///
+    /// # Safety
+    /// It is there until it is deregistered.
+    pub(super) unsafe fn expose(&self, base: *mut u8, length: usize) -> Result<(Stag, u64), i32> {
         let base = ptr::NonNull::new(base).ok_or(FI_EINVAL)?;
         let address = base.as_ptr().addr() as u64;
-        // SAFETY: the program keeps the buffer until the send is reported, and this deregisters it before.
+        // SAFETY: as required of the caller.
         let stag = unsafe {
             raw::memory(base, length, address, None).and_then(|memory| {
                 self.rnic.memory().register(self.domain.id(), memory, Access::REMOTE_READ, 0)
             })
         };
-        let stag = stag.map_err(|_| FI_ENOMEM)?;
-        let number = self.operations.insert(Operation::Rendezvous { peer, sent, stag, _copy: copy });
-        let header = Header { kind: Kind::Rendezvous as u8, stag: stag.0, address, number, ..header };
-        Ok(Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None })
+        Ok((stag.map_err(|_| FI_ENOMEM)?, address))
     }
 
     /// Posts a receive, or gives it a message that has arrived.

@@ -1,5 +1,5 @@
 //! Programs of libfabric over the provider: messages of every way of transport, simultaneous connects, and peers that are
-//! killed, come back, have their address inserted twice, or are named by receives.
+//! killed, come back, have their address inserted twice, are named by receives, or have their memory read.
 
 use std::{path::Path, process::Command};
 
@@ -48,4 +48,9 @@ fn a_send_that_asks_for_delivery_is_complete_when_its_receive_is() {
 #[test]
 fn attributes_that_are_not_served_are_refused_when_an_object_is_opened() {
     succeeds("refused");
+}
+
+#[test]
+fn registered_memory_is_read_within_its_bounds_while_it_is_open() {
+    succeeds("fetched");
 }

@@ -138,6 +138,8 @@ fn objects() -> String {
     }
     layout!(all, false, fi_msg { msg_iov, desc, iov_count, addr, context, data });
     layout!(all, false, fi_msg_tagged { msg_iov, desc, iov_count, addr, tag, ignore, context, data });
+    layout!(all, false, fi_rma_iov { addr, len, key });
+    layout!(all, false, fi_msg_rma { msg_iov, desc, iov_count, addr, rma_iov, rma_iov_count, context, data });
     layout!(all, false, fi_cq_tagged_entry { op_context, flags, len, buf, data, tag });
     layout!(
         all,
@@ -176,7 +178,7 @@ fn tables() -> String {
         ("fi_ops_cm", 9, "getname", 2),
         ("fi_ops_msg", 9, "injectdata", 9),
         ("fi_ops_tagged", 9, "injectdata", 9),
-        ("fi_ops_rma", 9, "injectdata", 9),
+        ("fi_ops_rma", 9, "readmsg", 3),
         ("fi_ops_atomic", 13, "compwritevalid", 13),
         ("fi_ops_collective", 11, "barrier2", 11),
     ];
@@ -196,7 +198,7 @@ macro_rules! constants {
 
 fn values() -> String {
     let mut all = String::new();
-    constants!(all: FI_MSG FI_TAGGED FI_RECV FI_SEND FI_MULTI_RECV FI_OPT_ENDPOINT FI_OPT_MIN_MULTI_RECV FI_ENOPROTOOPT FI_REMOTE_CQ_DATA FI_PEEK FI_COMPLETION FI_INJECT
+    constants!(all: FI_MSG FI_RMA FI_REMOTE_READ FI_EACCES FI_ENOKEY FI_TAGGED FI_RECV FI_SEND FI_MULTI_RECV FI_OPT_ENDPOINT FI_OPT_MIN_MULTI_RECV FI_ENOPROTOOPT FI_REMOTE_CQ_DATA FI_PEEK FI_COMPLETION FI_INJECT
         FI_DELIVERY_COMPLETE FI_LOCAL_COMM FI_REMOTE_COMM FI_SOURCE FI_DIRECTED_RECV FI_CLAIM FI_SELECTIVE_COMPLETION
         FI_DISCARD FI_ADDR_UNSPEC FI_FORMAT_UNSPEC FI_SOCKADDR FI_SOCKADDR_IN FI_EP_UNSPEC FI_EP_RDM FI_PROTO_UNSPEC
         FI_THREAD_SAFE FI_PROGRESS_AUTO FI_PROGRESS_MANUAL FI_RM_ENABLED FI_AV_UNSPEC FI_AV_MAP FI_AV_TABLE FI_READ FI_EVENT FI_WAIT_NONE FI_WAIT_UNSPEC

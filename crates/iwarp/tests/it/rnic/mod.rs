@@ -8,6 +8,7 @@ mod channels;
 mod closing;
 mod extend;
 mod faults;
+mod given_up;
 mod many;
 mod older_peers;
 mod operations;

@@ -236,7 +236,7 @@ proptest! {
             if let Ok(Some((decoded, length))) = SetupFrame::decode(kind, &frame) {
                 // The reserved bits, and in revision 0 and 1 bit S, are not
                 // preserved.
-                let flags = if decoded.revision >= 2 { 0xf8 } else { 0xe8 };
+                let flags = if decoded.revision >= 2 { 0xfa } else { 0xea };
                 let flags = if kind == Kind::Reply { flags | 0x04 } else { flags };
                 frame.truncate(length);
                 frame[16] &= flags;

@@ -1,0 +1,153 @@
+//! Reads of memory that a peer has registered (fi_rma(3)).
+//!
+//! The initiator asks for a range of a region ([`Kind::Fetch`]). Its target looks up the key and registers that range, for
+//! the time of the read alone, as it does with a message that is to be read; the initiator reads it by RDMA Read and says
+//! so. A region that is closed meanwhile is closed at once: the Read then fails, and its connection with it.
+
+use super::{
+    Context, Engine,
+    requests::{Operation, Sent, scatter},
+};
+use crate::{
+    abi::*,
+    matching::{self, Pieces, Remote},
+    wire::{self, Header, Kind},
+};
+
+/// A read of the program.
+pub struct Fetch {
+    /// Where the bytes go; their number.
+    pub pieces: Pieces,
+    /// Number of the target in the address vector.
+    pub target: u64,
+    /// Key of the region there, and the first byte in it.
+    pub key: u64,
+    /// See `key`.
+    pub offset: u64,
+    /// The program's context.
+    pub context: Context,
+    /// Flags of the request.
+    pub flags: u64,
+}
+
+impl Engine {
+    /// Reads memory of a peer.
+    ///
+    /// # Errors
+    /// The code of libfabric.
+    pub fn fetch(&mut self, fetch: Fetch) -> Result<(), i32> {
+        let Fetch { pieces, target, key, offset, context, flags } = fetch;
+        let length = u32::try_from(matching::length(&pieces)).map_err(|_| FI_EINVAL)?;
+        let peer = self.peer_of(target)?;
+        let reported = !self.fetches.selective || flags & FI_COMPLETION != 0;
+        let sent = Sent { context, flags: FI_RMA | FI_READ, reported, injected: false };
+        if !self.is_awaited(peer, sent)? {
+            return Ok(());
+        }
+        let operation = Operation::Fetch { peer, sent, pieces, remote: None, copy: None };
+        let number = self.operations.insert(operation);
+        let kind = Kind::Fetch as u8;
+        self.put_header(
+            peer,
+            &Header { kind, length, tag: key, address: offset, number, ..Header::default() },
+        );
+        Ok(())
+    }
+
+    /// Answers a peer that asks for memory of this side.
+    pub(super) fn serve(&mut self, peer: usize, asked: &Header) {
+        let answer = self.open_range(peer, asked).unwrap_or(Header {
+            kind: Kind::Refused as u8,
+            number: asked.number,
+            ..Header::default()
+        });
+        self.put_header(peer, &answer);
+    }
+
+    /// The offer of a range of a region; `None` if it may not be read, or nothing is left to register it with.
+    fn open_range(&mut self, peer: usize, asked: &Header) -> Option<Header> {
+        let length = asked.length as usize;
+        let (region, base) = self.regions.range(asked.tag, asked.address, length)?;
+        let (stag, address) = match length {
+            0 => (None, 0),
+            _ => {
+                // SAFETY: the program keeps the memory until it closes the region, which withdraws it before.
+                let (stag, address) = unsafe { self.expose(base, length) }.ok()?;
+                (Some(stag), address)
+            }
+        };
+        let number = self.operations.insert(Operation::Served { peer, region, stag });
+        Some(Header {
+            kind: Kind::Rendezvous as u8,
+            flags: wire::FETCHED,
+            length: asked.length,
+            data: asked.number,
+            stag: stag.map_or(0, |stag| stag.0),
+            address,
+            number,
+            ..Header::default()
+        })
+    }
+
+    /// A region is closed: what peers asked for of it cannot be read any more.
+    pub fn withdraw(&mut self, region: u64) {
+        let of_region = |operation: &Operation| matches!(operation, Operation::Served { region: of, .. } if *of == region);
+        for number in self.operations.numbers(of_region) {
+            // The peer's word that it has read it may still come: the operation stays.
+            if let Some(Operation::Served { stag, .. }) = self.operations.get_mut(number) {
+                let stag = stag.take();
+                self.deregister(stag);
+            }
+        }
+    }
+
+    /// The peer has said where the memory is: reads it.
+    pub(super) fn start_fetched(&mut self, peer: usize, header: &Header) {
+        let number = header.data;
+        let Some(Operation::Fetch { peer: of, pieces, remote: remote @ None, copy, .. }) =
+            self.operations.get_mut(number)
+        else {
+            return self.fail(peer);
+        };
+        let length = matching::length(pieces);
+        if *of != peer || length != header.length as usize {
+            return self.fail(peer);
+        }
+        let &Header { stag, address, length: bytes, number: of_peer, .. } = header;
+        *remote = Some(Remote { stag, address, length: bytes, number: of_peer });
+        if length == 0 {
+            return self.finish_read(number, false);
+        }
+        *copy = (pieces.len() > 1).then(|| vec![0; length].into_boxed_slice());
+        self.peers[peer].reads_waiting.push_back(number);
+        self.start_reads(peer);
+    }
+
+    /// The memory is read.
+    pub(super) fn finish_fetch(
+        &mut self,
+        peer: usize,
+        sent: Sent,
+        pieces: &Pieces,
+        remote: Remote,
+        copy: Option<&[u8]>,
+    ) {
+        if let Some(copy) = copy {
+            // SAFETY: the program keeps the buffers of a read until it is reported.
+            unsafe { scatter(pieces, copy) };
+        }
+        self.acknowledge(peer, remote.number);
+        self.report_sent(sent, 0);
+    }
+
+    /// The peer does not let it be read.
+    pub(super) fn refuse_fetch(&mut self, peer: usize, number: u64) {
+        match self.operations.get_mut(number) {
+            Some(Operation::Fetch { peer: of, remote: None, .. }) if *of == peer => {}
+            _ => return self.fail(peer),
+        }
+        if let Some(Operation::Fetch { sent, .. }) = self.operations.take(number) {
+            self.report_sent(sent, FI_EACCES);
+        }
+    }
+}
