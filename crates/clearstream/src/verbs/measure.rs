@@ -73,7 +73,7 @@ impl<W> Default for Of<W> {
 
 impl<W: Verb> MeasuringVerb for Of<W> {
     fn command(&self) -> Command {
-        Command::new(W::default().name()).about(W::ABOUT).defer(with_options::<W>)
+        Command::default().name(W::default().name()).about(W::ABOUT).defer(with_options::<W>)
     }
 
     fn read(&self, matches: &ArgMatches) -> Result<Box<dyn Asked>, clap::Error> {

@@ -373,7 +373,12 @@ fn root_a_study_explores_beside_bulk_flows() {
             let sockets = client["flows"].as_array().unwrap().iter();
             held = sockets.map(|flow| flow["memory"]["send_limit_bytes"].as_u64().unwrap()).sum();
         }
-        assert!(interface + held > flows, "{interface} of the interface, {flows} of the flows, {held} held");
+        // The two counters are read one after the other: on busy cores the sampler may have to wait in between.
+        let apart = flows / 50;
+        assert!(
+            interface + held + apart > flows,
+            "{interface} of the interface, {flows} of the flows, {held} held"
+        );
         assert!(interface < flows + flows / 4, "{interface} of the interface, {flows} of the flows");
         assert!(page.contains("id=\"figure-beside-live\""), "figure 7");
         assert!(page.contains("the application beside the flows explored"), "and what it shows");

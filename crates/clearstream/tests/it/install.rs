@@ -258,7 +258,7 @@ fn the_data_path_is_optimized_fully() {
     let fast = manifest["profile"]["release"]["package"].as_table().unwrap();
     assert!(fast.values().all(|one| one["opt-level"].as_integer() == Some(3)));
     // Every engine that opens sockets or moves bytes, what it links, and the libraries below programs of others.
-    let engines = ["flow", "iwarp", "lab", "message", "overlap", "probe", "rdma", "storage", "sys"];
+    let engines = ["flow", "iwarp", "lab", "messages", "probe", "rdma", "storage", "sys"];
     for name in engines.into_iter().chain(["libfabric", "verbs"]) {
         assert!(fast.contains_key(&format!("clearstream-{name}")), "{name}");
     }

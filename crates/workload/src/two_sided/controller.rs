@@ -28,7 +28,7 @@ pub struct Collected<W: TwoSided> {
     pub client: Side<W::Report>,
     /// The listening side.
     pub server: Side<W::Report>,
-    /// Whether the client has measured all that it was to measure.
+    /// Whether the client has measured all that it was to measure, and both sides have confirmed it.
     pub is_finished: bool,
     /// The agent that was lost, did not reply or could not be stopped after results had come.
     pub broken: Option<PeerError>,
@@ -195,7 +195,8 @@ fn collect<W: TwoSided>(
             Side::default()
         })
     });
-    Collected { points, client, server, is_finished, broken }
+    // What a lost side did not confirm is not known to be whole.
+    Collected { points, client, server, is_finished: is_finished && broken.is_none(), broken }
 }
 
 /// A failure of one side, with its name.
