@@ -135,14 +135,13 @@ impl<W: Verb> Asked for Options<W> {
         let hosts = &mut ends.hosts()?;
         match run(&workload, &mut Context { hosts, stop: &stop, on_event }, &self.config) {
             Ok(outcome) => self.print(&workload, outcome, out)?,
-            Err(error) if error.stopped => {
-                let name = workload.name();
-                let message = format!("the {name} was interrupted: it has results only at its end");
-                return Err(CommandError::Interrupted(message));
-            }
             Err(mut error) => {
+                // What was measured until an agent was lost, or until nobody waited for its reply any more, is kept.
                 if let Some(partial) = error.partial.take() {
                     self.print(&workload, *partial, out)?;
+                } else if error.stopped {
+                    let message = format!("the {} was interrupted before it had a result", workload.name());
+                    return Err(CommandError::Interrupted(message));
                 }
                 return Err(error.into());
             }

@@ -190,7 +190,8 @@ fn pin(core: u32) -> Result<(), Failure> {
     })
 }
 
-/// Transfers until the end of the measurement. One that was stopped has no failure of its own.
+/// Transfers until the end of the measurement. One whose connections a stop ends has no failure of its own; one that has
+/// time to end by itself has.
 fn transfer<W: TwoSided>(
     hold: &Hold,
     events: &EventSender,
@@ -199,7 +200,9 @@ fn transfer<W: TwoSided>(
     let side = work(hold, events);
     hold.release(W::NAMES.workload, events);
     match side {
-        Ok(side) if hold.is_stopped() => Side { failure: None, peer_closed: false, ..side },
+        Ok(side) if hold.is_stopped() && W::END_WITHIN.is_zero() => {
+            Side { failure: None, peer_closed: false, ..side }
+        }
         Ok(side) => side,
         Err(failed) => Side { failure: Some(failed), ..Side::default() },
     }

@@ -6,6 +6,8 @@ mod agent;
 mod calls;
 mod controller;
 mod hold;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fmt::Debug,

@@ -123,6 +123,23 @@ fn interrupted(mut child: Child, what: &str) -> Run {
     run
 }
 
+/// Ctrl-C, and then the server's side is not told to stop: nobody waits for it, and what was measured is kept.
+#[test]
+fn results_so_far_are_kept_where_a_signal_ends_the_wait() {
+    let arguments = ["message", "HOST", "--sizes", "1B-64KiB", "--perturbation", "0B"];
+    let ssh = Ssh::dropping();
+    let mut command = ssh.command(&towards("message", &arguments));
+    let child = command.args(["--duration", "500ms", "--json"]).env("DROP_REPLY", "2").spawn().unwrap();
+    eventually(LIMIT, "the server listens", || {
+        fs::read_to_string(ssh.calls()).is_ok_and(|calls| calls.contains("message-listen"))
+    });
+    // Seventeen sizes take eight seconds.
+    thread::sleep(Duration::from_secs(3));
+    let run = interrupted(child, "message");
+    let document: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&document["points"][0]["size_bytes"], &document["complete"]), (&1.into(), &false.into()));
+}
+
 #[test]
 fn the_first_signal_ends_a_verb_that_waits_for_a_reply() {
     thread::scope(|scope| {
