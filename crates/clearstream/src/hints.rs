@@ -183,9 +183,10 @@ fn option_here(tables: &[&[Row]], text: &str) -> Option<String> {
     Some(format!("{option}={}", &text[2..]))
 }
 
-/// The error with the equivalent of an option of iperf3.
+/// The error with the equivalent of an option of iperf3, or where the options are that there are.
 pub fn with_hint(mut error: Error, arguments: &[OsString]) -> Error {
-    let Some(hint) = hint(&error, arguments) else { return error };
+    let hint = hint(&error, arguments).or_else(|| of_unknown_option(&error, arguments));
+    let Some(hint) = hint else { return error };
     error.remove(ContextKind::SuggestedArg);
     error.remove(ContextKind::SuggestedValue);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
@@ -201,6 +202,28 @@ fn hint(error: &Error, arguments: &[OsString]) -> Option<String> {
     let verb = verb_of(arguments);
     let of_verb = equivalent(tables(verb), option).map(Here::in_words);
     of_verb.or_else(|| of_flow_alone(verb?, option))
+}
+
+/// Of an option that resembles none: an option is meant, and not the value that starts with a dash that clap suggests.
+fn of_unknown_option(error: &Error, arguments: &[OsString]) -> Option<String> {
+    let resembles = error.get(ContextKind::SuggestedArg).is_some();
+    if error.kind() != ErrorKind::UnknownArgument || resembles || error.get(ContextKind::Suggested).is_none()
+    {
+        return None;
+    }
+    Some(format!("`clearstream {} --help` lists the options", verbs_of(arguments).join(" ")))
+}
+
+/// The verb and those below it, as far as words of the command line name them.
+fn verbs_of(arguments: &[OsString]) -> Vec<&str> {
+    use clap::CommandFactory as _;
+    let (mut command, mut path) = (crate::verbs::Cli::command(), Vec::new());
+    for word in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {
+        if let Some(below) = command.find_subcommand(word).cloned() {
+            (command, path) = (below, [path, vec![word]].concat());
+        }
+    }
+    path
 }
 
 fn equivalent(tables: &[&[Row]], option: &str) -> Option<Here> {
@@ -315,6 +338,19 @@ mod tests {
         // Of a program that is run, they are the program's.
         let line = "clearstream lab exec two-hosts here -- iperf3 -R -J";
         assert_eq!(read(line), format!("{:?}", Cli::try_parse_from(line.split(' ')).expect(line)));
+    }
+
+    #[test]
+    fn an_unknown_option_is_no_value_that_starts_with_a_dash() {
+        for (line, verbs) in [
+            ("clearstream study run mesh --zyx x", "study run"),
+            ("clearstream route lint --zyx", "route lint"),
+            ("clearstream probe dtn2 --zyx", "probe"),
+        ] {
+            let text = shown(line);
+            assert!(text.contains(&format!("`clearstream {verbs} --help` lists the options")), "{text}");
+            assert!(!text.contains("as a value"), "{text}");
+        }
     }
 
     #[test]

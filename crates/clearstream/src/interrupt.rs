@@ -9,7 +9,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use clearstream_schema::ExitCode;
+use clearstream_schema::{ExitCode, control::Failure};
 use clearstream_sys::{interruption, process};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -23,25 +23,29 @@ static HANGUP_ENDS: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(Atomic
 
 /// Signals end the command from now on, with the documented exit code, as they stop those with [`stop_flag`]: also where
 /// a shell has started it in the background, with SIGINT ignored. nohup(1) leaves SIGHUP ignored.
-pub fn end_at_once() -> std::io::Result<()> {
+pub fn end_at_once() -> Result<(), Failure> {
     ENDS_AT_ONCE.store(true, Ordering::Relaxed);
     HANGUP_ENDS.store(true, Ordering::Relaxed);
     let end = |signal, condition: &Arc<AtomicBool>| {
         flag::register_conditional_shutdown(signal, ExitCode::Interrupted as i32, Arc::clone(condition))
             .map(drop)
     };
-    end(SIGINT, &ENDS_AT_ONCE)?;
-    end(SIGTERM, &ENDS_AT_ONCE)?;
-    if process::is_ignored(SIGHUP) { Ok(()) } else { end(SIGHUP, &HANGUP_ENDS) }
+    let hangup = || if process::is_ignored(SIGHUP) { Ok(()) } else { end(SIGHUP, &HANGUP_ENDS) };
+    let ended = end(SIGINT, &ENDS_AT_ONCE).and_then(|()| end(SIGTERM, &ENDS_AT_ONCE)).and_then(|()| hangup());
+    ended.map_err(|error| unhandled(&error))
+}
+
+fn unhandled(error: &std::io::Error) -> Failure {
+    Failure::of_system("handle signals", error)
 }
 
 /// The flag that SIGINT, SIGTERM and SIGHUP raise.
-pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
+pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     static REGISTERED: Once = Once::new();
     let stop = interruption::flag();
     let mut registered = Ok(());
     REGISTERED.call_once(|| registered = raise_by_signals(&stop));
-    registered.map(|()| stop)
+    registered.map(|()| stop).map_err(|error| unhandled(&error))
 }
 
 fn raise_by_signals(stop: &Arc<AtomicBool>) -> std::io::Result<()> {
@@ -65,9 +69,9 @@ fn raise_by_signals(stop: &Arc<AtomicBool>) -> std::io::Result<()> {
 /// An agent leaves SIGINT, SIGTERM and SIGHUP to its controller, which gets them
 /// too (of a terminal, of timeout(1), of a service manager) and will end the
 /// session. Without a controller the end of its input ends it.
-pub fn leave_to_controller() -> std::io::Result<()> {
+pub fn leave_to_controller() -> Result<(), Failure> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+        flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(|error| unhandled(&error))?;
     }
     Ok(())
 }

@@ -55,8 +55,8 @@ pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankE
 /// Leaves the job, when all ranks have done and said everything.
 pub fn leave(mut world: Mpi, out: &Output) -> Result<(), CommandError> {
     match unwatch(&mut world) {
-        Ok(()) => world.leave().map_err(CommandError::Ranks),
-        Err(error) => Err(abandon(world, CommandError::Ranks(error), out)),
+        Ok(()) => world.leave().map_err(CommandError::from),
+        Err(error) => Err(abandon(world, CommandError::from(error), out)),
     }
 }
 

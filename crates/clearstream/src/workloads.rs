@@ -7,9 +7,7 @@ use clearstream_flow::{AllPairs, Flow};
 use clearstream_messages::{Message, Overlap};
 use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
-use clearstream_storage::{
-    metadata::StorageMetadataWorkload, semantics::StorageSemanticsWorkload, stream::StorageStream,
-};
+use clearstream_storage::{StorageMetadataWorkload, StorageStream, semantics::StorageSemanticsWorkload};
 use clearstream_workload::{Inspect, LinkDelay, LinkRate, Registry, Verb, Workload};
 
 use crate::verbs::measure::{MeasuringVerb, Of};

@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 /// A configuration file could not be found, read or parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -46,6 +48,16 @@ pub enum ConfigError {
         /// What is wrong, with a suggested correction.
         problem: String,
     },
+}
+
+impl Classified for ConfigError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Unknown { .. } => FailureKind::Name,
+            Self::Read { .. } => FailureKind::File,
+            Self::Invalid { .. } => FailureKind::Invalid,
+        }
+    }
 }
 
 /// Escapes line breaks and other control characters of a text with values of a file.

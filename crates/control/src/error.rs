@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use clearstream_schema::control::Failure;
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::Classified,
+};
 
 use crate::{child::ChildExit, session::SessionEnd};
 
@@ -89,6 +92,29 @@ pub enum PeerError {
         /// What it was waiting for.
         reason: String,
     },
+}
+
+impl Classified for PeerError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Start { cause, .. } => match cause {
+                StartCause::UnknownHost
+                | StartCause::Connection
+                | StartCause::Dropped
+                | StartCause::NotAnAgent
+                | StartCause::Other => FailureKind::Unreachable,
+                StartCause::Program | StartCause::Limit => FailureKind::Unsupported,
+                StartCause::Authentication | StartCause::HostKey => FailureKind::Refused,
+            },
+            Self::Pairing { .. } | Self::Version { .. } => FailureKind::Refused,
+            // One that breaks the protocol is no fault of this program.
+            Self::Lost { .. } | Self::Unanswered { .. } | Self::Skew { .. } | Self::Protocol { .. } => {
+                FailureKind::Connection
+            }
+            Self::Refused { failure, .. } => failure.kind,
+            Self::Stopped { .. } => FailureKind::Interrupted,
+        }
+    }
 }
 
 /// Cause of a failed agent start.

@@ -23,6 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use data_encoding::HEXLOWER;
 use tokio::sync::watch;
 
@@ -71,6 +73,12 @@ pub struct DashboardError {
     /// System error.
     #[source]
     pub source: io::Error,
+}
+
+impl Classified for DashboardError {
+    fn failure_kind(&self) -> FailureKind {
+        FailureKind::of_listen(&self.source)
+    }
 }
 
 /// A running server. It ends, with all connections, when this is dropped.

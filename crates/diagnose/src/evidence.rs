@@ -10,6 +10,7 @@ use clearstream_schema::{
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::TrialDocument,
 };
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
@@ -77,6 +78,15 @@ pub enum RecordEvidenceError {
         /// As requested.
         trial: u32,
     },
+}
+
+impl Classified for RecordEvidenceError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Record(error) => error.failure_kind(),
+            Self::NoFlow { .. } | Self::NoTrial { .. } => FailureKind::Name,
+        }
+    }
 }
 
 impl Evidence {

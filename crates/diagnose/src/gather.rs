@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_control::{Peer, PeerError};
 use clearstream_flow::{FlowError, FlowEvent};
 use clearstream_host::calls::Inspect;
@@ -100,6 +102,17 @@ pub enum GatherError {
     /// The lab that the hosts are in: whether its delay line was the limit is not known then.
     #[error(transparent)]
     Lab(#[from] LabError),
+}
+
+impl Classified for GatherError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Peer(error) => error.failure_kind(),
+            Self::Flow(error) => error.failure_kind(),
+            Self::Hosts(error) => error.failure_kind(),
+            Self::Lab(error) => error.failure_kind(),
+        }
+    }
 }
 
 impl GatherError {

@@ -11,7 +11,8 @@ use clearstream_messages::connection::{self, Listener, Secret, SocketOptions};
 use clearstream_ranks::{RankError, TcpPair, World};
 use clearstream_schema::{
     TimeSpan,
-    control::{Cookie, Failure, FailureKind},
+    control::{Cookie, Failure},
+    failure::Classified,
 };
 use clearstream_sys::process::host_name;
 use clearstream_workload::{
@@ -25,7 +26,7 @@ use crate::{
     ExploreConfig, ExploreError, Program,
     document::{ExplorationConfig, Explored},
     explore,
-    workload::{failure, program},
+    workload::program,
 };
 
 /// Memory of the states of a rank.
@@ -133,7 +134,7 @@ fn rank(
     let ended = repeat(&mut world, &program, &limits, pause, hold.flag(), &mut side.report);
     if let Err(error) = ended {
         side.peer_closed = matches!(error, ExploreError::Ranks(RankError::Lost { .. }));
-        side.failure = Some(failure(kind(&error), error.to_string()));
+        side.failure = Some(error.to_failure());
     }
     Ok(side)
 }
@@ -169,13 +170,4 @@ fn paused(pause: TimeSpan, stopped: &AtomicBool) -> bool {
         thread::sleep(POLL_INTERVAL);
     }
     stopped.load(Relaxed)
-}
-
-fn kind(error: &ExploreError) -> FailureKind {
-    match error {
-        ExploreError::Ranks(_) => FailureKind::Connection,
-        ExploreError::Fault { .. } | ExploreError::Memory { .. } | ExploreError::OfRank { .. } => {
-            FailureKind::Invalid
-        }
-    }
 }

@@ -101,7 +101,7 @@ fn by_job(
         (context.on_event)(Event::Notice(notice));
     }
     if found.is_none() && ending != Ending::Stopped {
-        return Err(failure(FailureKind::Connection, "the ranks ended without a result").into());
+        return Err(Failure::new(FailureKind::Connection, "the ranks ended without a result").into());
     }
     Ok(found)
 }
@@ -112,7 +112,7 @@ pub(crate) fn check(config: &ExplorationConfig) -> Result<(), Failure> {
         && let Some((option, _)) = options.iter().find(|(_, value)| value.is_some())
     {
         let message = format!("{option} is an option of MPI: leave it out with the transport tcp");
-        return Err(failure(FailureKind::Invalid, message));
+        return Err(Failure::new(FailureKind::Invalid, message));
     }
     program(config).map(|_| ())
 }
@@ -150,7 +150,7 @@ fn reason(error: JobError) -> Failure {
 
 /// The model with its parameters.
 pub(crate) fn program(config: &ExplorationConfig) -> Result<Program, Failure> {
-    let invalid = |message: String| failure(FailureKind::Invalid, message);
+    let invalid = |message: String| Failure::new(FailureKind::Invalid, message);
     let (_, text) = MODELS.iter().find(|(name, _)| *name == config.model).ok_or_else(|| {
         let known: Vec<&str> = MODELS.iter().map(|(name, _)| *name).collect();
         invalid(format!("there is no model `{}` (known: {})", config.model, known.join(", ")))
@@ -197,8 +197,4 @@ fn line(text: &str) -> Option<Line<Exploration>> {
         EventKind::Result(exploration) => Line::Result(Box::new(exploration)),
         _ => Line::Running,
     })
-}
-
-pub(crate) fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
 }

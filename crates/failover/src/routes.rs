@@ -13,6 +13,7 @@ use clearstream_netlink::{NetlinkError, RouteSocket};
 use clearstream_route::difference::MARK_TABLE;
 use clearstream_schema::{
     control::{Failure, FailureKind},
+    failure::Classified,
     routing::{HostRouting, NexthopTarget},
     watch::{WatchRequest, WatchStatus},
 };
@@ -208,7 +209,7 @@ fn nft(lab: &RunningLab, host: &str, text: &str) -> Result<(), TrialError> {
     let nft = Program::new("nft").args(["-f", "-"]).input(text.as_bytes()).finishes();
     let output = nft.prepared(|command| lab.command(host, command)).map_err(lab_error)?.run();
     let output = output.map_err(|error| {
-        let Failure { kind, message } = error.failure();
+        let Failure { kind, message } = error.to_failure();
         Failure { kind, message: format!("connection marks need nft: {message}") }
     })?;
     if output.status.success() {
@@ -220,7 +221,7 @@ fn nft(lab: &RunningLab, host: &str, text: &str) -> Result<(), TrialError> {
 }
 
 pub(crate) fn lab_error(error: LabError) -> TrialError {
-    Failure { kind: error.kind().failure_kind(), message: error.to_string() }.into()
+    error.to_failure().into()
 }
 
 pub(crate) fn internal(message: String) -> TrialError {

@@ -5,7 +5,7 @@ use clearstream_schema::{
     flow::{FlowConfig, Protocol, ReceiveMethod, SendMethod},
 };
 
-use crate::{data::DATAGRAM_HEADER_BYTES, failure};
+use crate::data::DATAGRAM_HEADER_BYTES;
 
 /// Maximum flows; more is taken for a typing error.
 const FLOWS_MAX: u32 = 1024;
@@ -22,7 +22,7 @@ const PACING_MIN_BPS: u64 = 8;
 
 /// Rejects the first invalid setting, with a suggested correction.
 pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
-    let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
+    let wrong = |message: String| Err(Failure::new(FailureKind::Invalid, message));
     if !(1..=FLOWS_MAX).contains(&config.flows) {
         return wrong(format!("flows must be 1 to {FLOWS_MAX}, not {}", config.flows));
     }
@@ -107,18 +107,18 @@ fn twice(ports: &[u16]) -> Option<u16> {
 fn check_stream(config: &FlowConfig) -> Result<(), Failure> {
     if config.datagram.is_some() {
         let message = "datagram is the size of UDP datagrams: leave it out, or write protocol udp";
-        return Err(failure(FailureKind::Invalid, message));
+        return Err(Failure::new(FailureKind::Invalid, message));
     }
     if config.mss.is_some() && config.protocol == Protocol::Mptcp {
         // mptcp_setsockopt() in net/mptcp/sockopt.c does not support TCP_MAXSEG.
         let message = "mss is not an option of MPTCP sockets: leave it out, or write protocol tcp";
-        return Err(failure(FailureKind::Invalid, message));
+        return Err(Failure::new(FailureKind::Invalid, message));
     }
     Ok(())
 }
 
 fn check_udp(config: &FlowConfig) -> Result<(), Failure> {
-    let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
+    let wrong = |message: String| Err(Failure::new(FailureKind::Invalid, message));
     if config.method != SendMethod::Copy || config.receive != ReceiveMethod::Copy {
         return wrong(
             "UDP flows are sent and received by copy, since every datagram's number is written and read: \

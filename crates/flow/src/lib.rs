@@ -24,10 +24,3 @@ pub use agent::{FlowAgent, engine};
 pub use all_pairs::{AllPairs, AllPairsConfig};
 pub use controller::{FlowError, FlowEvent, run};
 pub use workload::{Flow, run_on};
-
-use clearstream_schema::control::{Failure, FailureKind};
-
-/// A failure with its message.
-fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
-}

@@ -2,8 +2,6 @@
 
 use clearstream_schema::control::{Cookie, Failure, FailureKind};
 
-use crate::failure;
-
 /// Bytes of a preamble: cookie and flow number.
 pub const PREAMBLE_BYTES: usize = 20;
 /// The server's reply on an accepted TCP connection.
@@ -28,9 +26,9 @@ impl Secret {
         let number = (digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit))
             .then(|| u128::from_str_radix(&cookie.0, 16).ok())
             .flatten();
-        number
-            .map(|number| Self(number.to_be_bytes()))
-            .ok_or_else(|| failure(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits"))
+        number.map(|number| Self(number.to_be_bytes())).ok_or_else(|| {
+            Failure::new(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits")
+        })
     }
 
     /// The client's preamble for flow `flow`.

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_control::PeerError;
 use clearstream_diagnose::GatherError;
 use clearstream_flow::FlowError;
@@ -112,6 +114,19 @@ pub enum ImproveError {
         /// The least.
         least: u32,
     },
+}
+
+impl Classified for ImproveError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Peer(error) => error.failure_kind(),
+            Self::Flow(error) => error.failure_kind(),
+            Self::Diagnose(error) => error.failure_kind(),
+            Self::Hosts(error) => error.failure_kind(),
+            Self::StillEffective { .. } => FailureKind::Partial,
+            Self::Option(_) | Self::TooFewPairs { .. } => FailureKind::Invalid,
+        }
+    }
 }
 
 impl ImproveError {

@@ -135,10 +135,6 @@ impl From<Failure> for Iperf3Error {
     }
 }
 
-pub(crate) fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

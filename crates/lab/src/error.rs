@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 
 use clearstream_configfile::{ConfigError, did_you_mean};
 use clearstream_netlink::NetlinkError;
-use clearstream_schema::control::FailureKind;
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use serde::{Deserialize, Serialize};
 
 /// Errors of creating, finding or changing a lab.
@@ -156,7 +156,7 @@ pub enum LabError {
     #[error("{message}")]
     Keeper {
         /// Kind of its error.
-        kind: LabErrorKind,
+        kind: FailureKind,
         /// Message for people.
         message: String,
     },
@@ -178,75 +178,35 @@ fn like_running(running: &[String], name: &str) -> String {
     did_you_mean(name, running.iter().map(String::as_str))
 }
 
-/// Kinds of errors; an error of the keeper is sent to its client with its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LabErrorKind {
-    /// A lab file or a request is invalid.
-    Invalid,
-    /// A lab of this name is running already, or none is.
-    Name,
-    /// The process of a host has exited.
-    HostDead,
-    /// A privilege or a feature of the kernel is missing.
-    Unsupported,
-    /// A file could not be read or written.
-    File,
-    /// A person asked to stop.
-    Interrupted,
-    /// An internal error.
-    Internal,
-}
-
-impl LabErrorKind {
-    /// Returns the kind of the failure of a test that needed the lab.
-    pub fn failure_kind(self) -> FailureKind {
+impl Classified for LabError {
+    fn failure_kind(&self) -> FailureKind {
         match self {
-            Self::Invalid | Self::Name => FailureKind::Invalid,
-            Self::HostDead | Self::Interrupted => FailureKind::Connection,
-            Self::Unsupported => FailureKind::Unsupported,
-            Self::File => FailureKind::File,
-            Self::Internal => FailureKind::Internal,
+            Self::Config(error) => error.failure_kind(),
+            Self::Fault { .. } | Self::Sysctl { .. } => FailureKind::Invalid,
+            Self::NoHost { .. }
+            | Self::NoMount { .. }
+            | Self::NoLink { .. }
+            | Self::NameTaken { .. }
+            | Self::NotRunning { .. }
+            | Self::NothingToStop { .. } => FailureKind::Name,
+            Self::HostDead { .. } => FailureKind::Connection,
+            Self::Interrupted { .. } => FailureKind::Interrupted,
+            Self::Privilege { .. } | Self::Unsupported { .. } | Self::Service { .. } => {
+                FailureKind::Unsupported
+            }
+            Self::File { .. } => FailureKind::File,
+            Self::Network { source, .. } => network_kind(source),
+            Self::System { source, .. } => match FailureKind::of_system(source) {
+                FailureKind::Unreachable | FailureKind::InUse => FailureKind::Unsupported,
+                // Of a connection: only processes of the lab are at the other ends.
+                kind => kind,
+            },
+            Self::Keeper { kind, .. } => *kind,
         }
     }
 }
 
 impl LabError {
-    /// Returns the kind of the error.
-    pub fn kind(&self) -> LabErrorKind {
-        match self {
-            Self::Config(ConfigError::Invalid { .. })
-            | Self::NoHost { .. }
-            | Self::NoMount { .. }
-            | Self::NoLink { .. }
-            | Self::Fault { .. }
-            | Self::Sysctl { .. } => LabErrorKind::Invalid,
-            Self::Config(ConfigError::Unknown { .. })
-            | Self::NameTaken { .. }
-            | Self::NotRunning { .. }
-            | Self::NothingToStop { .. } => LabErrorKind::Name,
-            Self::HostDead { .. } => LabErrorKind::HostDead,
-            Self::Interrupted { .. } => LabErrorKind::Interrupted,
-            Self::Privilege { .. } | Self::Unsupported { .. } | Self::Service { .. } => {
-                LabErrorKind::Unsupported
-            }
-            Self::Config(ConfigError::Read { .. }) | Self::File { .. } => LabErrorKind::File,
-            Self::Network { source, .. } => network_kind(source),
-            Self::System { source, .. } => match FailureKind::of_system(source) {
-                FailureKind::Unsupported
-                | FailureKind::Unreachable
-                | FailureKind::Busy
-                | FailureKind::InUse
-                | FailureKind::Forbidden => LabErrorKind::Unsupported,
-                FailureKind::File => LabErrorKind::File,
-                // Only processes of the lab are at the other ends.
-                FailureKind::Connection => LabErrorKind::HostDead,
-                FailureKind::Internal | FailureKind::Invalid => LabErrorKind::Internal,
-            },
-            Self::Keeper { kind, .. } => *kind,
-        }
-    }
-
     /// Creates the error of a failed step of the keeper; missing privileges are
     /// distinguished.
     pub(crate) fn system(step: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
@@ -271,15 +231,15 @@ impl LabError {
 /// Returns the kind of a netlink error. Links, addresses and routes are those
 /// of the lab file: what the kernel rejects is an error of the file, unless
 /// this host lacks a feature.
-fn network_kind(error: &NetlinkError) -> LabErrorKind {
+fn network_kind(error: &NetlinkError) -> FailureKind {
     match error {
         NetlinkError::Refused { source, .. } => match FailureKind::of_system(&source.clone().into()) {
-            FailureKind::Unsupported => LabErrorKind::Unsupported,
-            _ => LabErrorKind::Invalid,
+            FailureKind::Unsupported => FailureKind::Unsupported,
+            _ => FailureKind::Invalid,
         },
-        NetlinkError::Unfit { .. } | NetlinkError::NoInterface { .. } => LabErrorKind::Invalid,
+        NetlinkError::Unfit { .. } | NetlinkError::NoInterface { .. } => FailureKind::Invalid,
         NetlinkError::Socket { .. } | NetlinkError::Diagnostics { .. } | NetlinkError::Garbled(_) => {
-            LabErrorKind::Unsupported
+            FailureKind::Unsupported
         }
     }
 }
@@ -287,13 +247,13 @@ fn network_kind(error: &NetlinkError) -> LabErrorKind {
 /// Serialised form of an error, for sending between processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SentError {
-    kind: LabErrorKind,
+    kind: FailureKind,
     message: String,
 }
 
 impl From<&LabError> for SentError {
     fn from(error: &LabError) -> Self {
-        Self { kind: error.kind(), message: error.to_string() }
+        Self { kind: error.failure_kind(), message: error.to_string() }
     }
 }
 

@@ -25,7 +25,7 @@ mod state;
 mod switches;
 mod sysctl;
 
-pub use error::{LabError, LabErrorKind};
+pub use error::LabError;
 pub use line::limit;
 pub use running::{OwnedLab, RunningLab, down, list, open, up, up_owned};
 pub use state::INSTANCE_VARIABLE;

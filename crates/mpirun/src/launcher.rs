@@ -4,6 +4,7 @@
 //! command override: `OMPI_MCA_*` (Open MPI up to 4), `PRTE_MCA_*` (5),
 //! `HYDRA_*` and those of UCX and libfabric (MPICH and relatives).
 
+use clearstream_schema::failure::Classified;
 use std::{env, io, path::Path, process::Command, time::Duration};
 
 use clearstream_schema::control::{Failure, FailureKind};
@@ -127,7 +128,7 @@ impl Launcher {
         self.set_variables(&mut command, &variables);
         let first = ranks.hosts.first().map_or("", String::as_str);
         let command = lab.lab.command(first, command);
-        let command = command.map_err(|error| failure(error.kind().failure_kind(), error.to_string()))?;
+        let command = command.map_err(|error| error.to_failure())?;
         Ok((Prepared { command, _folder: folder }, line))
     }
 

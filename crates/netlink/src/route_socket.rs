@@ -2,6 +2,8 @@
 
 use std::{fmt, io};
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkDeserializable,
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, Parseable,
@@ -60,6 +62,20 @@ pub enum NetlinkError {
     /// A reply that is not in the documented format.
     #[error("rtnetlink: a reply of the kernel could not be parsed: {0}")]
     Garbled(String),
+}
+
+impl Classified for NetlinkError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::NoInterface { .. } => FailureKind::Name,
+            // A kernel that replies otherwise than documented.
+            Self::Garbled(_)
+            | Self::Socket { .. }
+            | Self::Diagnostics { .. }
+            | Self::Refused { .. }
+            | Self::Unfit { .. } => FailureKind::Unsupported,
+        }
+    }
 }
 
 impl NetlinkError {

@@ -21,6 +21,7 @@ pub mod search;
 pub mod steering;
 
 use clearstream_schema::host::{HostReport, Nic};
+use clearstream_schema::{control::FailureKind, failure::Classified};
 
 /// Reason for a host without placement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +63,17 @@ pub enum PlaceError {
     /// A source port cannot be found.
     #[error(transparent)]
     Steering(#[from] steering::SteeringError),
+}
+
+impl Classified for PlaceError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::NoInterface { .. } => FailureKind::Name,
+            Self::WhichInterface { .. } | Self::Core { .. } => FailureKind::Invalid,
+            Self::NoCores { .. } => FailureKind::Unsupported,
+            Self::Steering(error) => error.failure_kind(),
+        }
+    }
 }
 
 /// The interface of this name.

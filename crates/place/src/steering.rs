@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use crate::document::{PORTS_SCHEMA, SteeredFlow, SteeredPorts};
 use clearstream_schema::{
     CoreList,
@@ -102,6 +104,20 @@ pub enum SteeringError {
         /// Search without result.
         cause: NoPort,
     },
+}
+
+impl Classified for SteeringError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Queue { .. } | Self::Request(_) | Self::NoPort { .. } => FailureKind::Invalid,
+            Self::NoKey { .. }
+            | Self::OneQueue { .. }
+            | Self::Function { .. }
+            | Self::Transform { .. }
+            | Self::Fields { .. }
+            | Self::Key { .. } => FailureKind::Unsupported,
+        }
+    }
 }
 
 /// Receive queues of an interface by the source port that is free to choose.

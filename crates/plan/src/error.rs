@@ -3,7 +3,7 @@
 use std::{fmt, io, path::PathBuf, time::Duration};
 
 use clearstream_netlink::{NetlinkError, ethtool::EthtoolError};
-use clearstream_schema::plan::Setting;
+use clearstream_schema::{control::FailureKind, failure::Classified, plan::Setting};
 
 use crate::{Danger, apply::ABSENT};
 
@@ -113,10 +113,23 @@ impl SettingError {
     pub fn is_outside_families(&self) -> bool {
         matches!(*self.fault, Fault::OutsideFamilies)
     }
+}
 
-    /// The plan is valid, and not permitted here.
-    pub(crate) fn is_forbidden(&self) -> bool {
-        matches!(*self.fault, Fault::NotPermitted | Fault::ReadOnly { .. })
+impl Classified for SettingError {
+    fn failure_kind(&self) -> FailureKind {
+        match &*self.fault {
+            Fault::OutsideFamilies | Fault::NotLoaded { .. } => FailureKind::Forbidden,
+            Fault::Invalid { .. } => FailureKind::Invalid,
+            Fault::Absent
+            | Fault::Renamed { .. }
+            | Fault::ReadOnly { .. }
+            | Fault::NotPermitted
+            | Fault::Rejected { .. }
+            | Fault::Altered { .. }
+            | Fault::Unreadable { .. }
+            | Fault::Netlink { .. }
+            | Fault::Driver { .. } => FailureKind::Unsupported,
+        }
     }
 }
 

@@ -47,7 +47,6 @@ pub use guard::{Danger, Duty, Guard, Guarded, Snapshot, settle};
 pub use host::Host;
 pub use meaning::same;
 pub use pending::{Test, begin_test, is_under_test};
-pub use remote::failure;
 pub use revert::{Reverted, history, plan_back, plan_of, recover, revert};
 pub use service::Plans;
 pub use standing::{added, is_changing, standing};

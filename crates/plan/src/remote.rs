@@ -1,53 +1,47 @@
-//! Errors as reported to a controller.
+//! What kind of failure an error of a plan is.
 
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{control::FailureKind, failure::Classified};
 
 use crate::PlanError;
 
-/// An error as it is reported to a controller.
-pub fn failure(error: &PlanError) -> Failure {
-    Failure { kind: kind(error), message: error.to_string() }
-}
-
 /// None is a fault of this program: what the host, its kernel, its folders or the request are has a kind of its own.
-fn kind(error: &PlanError) -> FailureKind {
-    match error {
-        PlanError::Busy { .. } => FailureKind::Busy,
-        PlanError::Unfit(error) if error.is_outside_families() => FailureKind::Forbidden,
-        PlanError::Unfit(error) if error.is_forbidden() => FailureKind::Unsupported,
-        PlanError::NoFolder
-        | PlanError::StepFailed { .. }
-        | PlanError::NotRestored { .. }
-        | PlanError::Identity { .. }
-        | PlanError::LostByRevert { .. }
-        | PlanError::Netlink(_)
-        | PlanError::Connection { .. } => FailureKind::Unsupported,
-        PlanError::Damaged { .. }
-        | PlanError::Folder { .. }
-        | PlanError::Storage { .. }
-        | PlanError::JournalFailed { .. }
-        | PlanError::NotKept { .. }
-        | PlanError::Guardian { .. } => FailureKind::File,
-        PlanError::Unfit(_)
-        | PlanError::OtherHost { .. }
-        | PlanError::OtherKernel { .. }
-        | PlanError::OtherSchema { .. }
-        | PlanError::TooLarge { .. }
-        | PlanError::Twice { .. }
-        | PlanError::Conflicts { .. }
-        | PlanError::Booted { .. }
-        | PlanError::Elsewhere { .. }
-        | PlanError::RevertedAlready { .. }
-        | PlanError::Interrupted { .. }
-        | PlanError::NotRecovered { .. }
-        | PlanError::NoJournal { .. }
-        | PlanError::Superseded { .. }
-        | PlanError::Dangerous { .. }
-        | PlanError::Lost { .. }
-        | PlanError::Unconfirmed { .. }
-        | PlanError::NothingToConfirm
-        | PlanError::TooLate { .. }
-        | PlanError::NotUnderTest { .. } => FailureKind::Invalid,
+impl Classified for PlanError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Busy { .. } => FailureKind::Busy,
+            Self::Unfit(error) => error.failure_kind(),
+            Self::OtherHost { .. }
+            | Self::OtherKernel { .. }
+            | Self::OtherSchema { .. }
+            | Self::TooLarge { .. }
+            | Self::Twice { .. }
+            | Self::NothingToConfirm
+            | Self::NoFolder => FailureKind::Invalid,
+            Self::StepFailed { .. } | Self::Identity { .. } | Self::Connection { .. } => {
+                FailureKind::Unsupported
+            }
+            Self::Conflicts { .. }
+            | Self::Booted { .. }
+            | Self::Elsewhere { .. }
+            | Self::RevertedAlready { .. }
+            | Self::Interrupted { .. }
+            | Self::NotRecovered { .. }
+            | Self::Dangerous { .. }
+            | Self::Lost { .. }
+            | Self::Unconfirmed { .. }
+            | Self::TooLate { .. }
+            | Self::Superseded { .. }
+            | Self::NotUnderTest { .. } => FailureKind::Refused,
+            Self::Netlink(error) => error.failure_kind(),
+            Self::NotRestored { .. } | Self::LostByRevert { .. } => FailureKind::Partial,
+            Self::NoJournal { .. } => FailureKind::Name,
+            Self::Damaged { .. }
+            | Self::Folder { .. }
+            | Self::Storage { .. }
+            | Self::NotKept { .. }
+            | Self::JournalFailed { .. }
+            | Self::Guardian { .. } => FailureKind::File,
+        }
     }
 }
 
@@ -81,8 +75,8 @@ mod tests {
             (PlanError::Unfit(failed(Fault::OutsideFamilies)), Kind::Forbidden),
             (PlanError::Unfit(failed(Fault::NotPermitted)), Kind::Unsupported),
             (PlanError::Unfit(failed(Fault::ReadOnly { path: path() })), Kind::Unsupported),
-            (PlanError::Unfit(failed(Fault::Absent)), Kind::Invalid),
-            (PlanError::NoFolder, Kind::Unsupported),
+            (PlanError::Unfit(failed(Fault::Absent)), Kind::Unsupported),
+            (PlanError::NoFolder, Kind::Invalid),
             (PlanError::StepFailed { step: 1, source: failed(rejected()) }, Kind::Unsupported),
             (
                 PlanError::NotRestored {
@@ -90,10 +84,10 @@ mod tests {
                     journal: text(),
                     source: Box::new(failed(rejected())),
                 },
-                Kind::Unsupported,
+                Kind::Partial,
             ),
             (PlanError::Identity { what: text(), source: source() }, Kind::Unsupported),
-            (PlanError::LostByRevert { lost: text() }, Kind::Unsupported),
+            (PlanError::LostByRevert { lost: text() }, Kind::Partial),
             (PlanError::Netlink(NetlinkError::Garbled(text())), Kind::Unsupported),
             (PlanError::Connection { source: source() }, Kind::Unsupported),
             (PlanError::Damaged { path: path(), reason: text() }, Kind::File),
@@ -103,12 +97,12 @@ mod tests {
             (PlanError::NotKept { journal: text(), left, source: storage() }, Kind::File),
             (PlanError::Guardian { source: source() }, Kind::File),
             (PlanError::TooLarge { bytes: 2, limit_bytes: 1 }, Kind::Invalid),
-            (PlanError::Conflicts { journal: text(), conflicts: Vec::new() }, Kind::Invalid),
-            (PlanError::Dangerous { dangers: Vec::new(), remedy: "" }, Kind::Invalid),
+            (PlanError::Conflicts { journal: text(), conflicts: Vec::new() }, Kind::Refused),
+            (PlanError::Dangerous { dangers: Vec::new(), remedy: "" }, Kind::Refused),
             (PlanError::NothingToConfirm, Kind::Invalid),
         ];
         for (error, kind) in cases {
-            let failure = failure(&error);
+            let failure = error.to_failure();
             assert_eq!((failure.kind, failure.message), (kind, error.to_string()), "{error:?}");
         }
     }

@@ -7,7 +7,10 @@
 //! restored for any controller.
 
 use clearstream_control::{Call, CallContext, Done, Registration, Service};
-use clearstream_schema::plan::{Plan, Verification};
+use clearstream_schema::{
+    failure::Classified,
+    plan::{Plan, Verification},
+};
 
 use crate::{
     Guarded, Options, Permitted, PlanError,
@@ -15,7 +18,7 @@ use crate::{
         Applied, Apply, ApplyPending, History, Journals, Keep, Read, Recover, Recoveries, Revert, Reverted,
         Values, Verify,
     },
-    check_settings, failure,
+    check_settings,
     guard::Tested,
     history, read, recover, verify,
 };
@@ -57,7 +60,7 @@ fn on<C: Call + 'static>(
             None => Permitted::FamiliesOnly,
         };
         let options = options().map(|options| options.permitting(permitted));
-        options.and_then(|options| serve(plans, call, options)).map_err(|error| failure(&error))
+        options.and_then(|options| serve(plans, call, options)).map_err(|error| error.to_failure())
     });
 }
 

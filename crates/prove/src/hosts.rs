@@ -6,6 +6,8 @@ use std::{
     thread,
 };
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_control::{Call, Peer, PeerError};
 use clearstream_flow::FlowError;
 
@@ -21,6 +23,16 @@ pub enum ProofError {
     /// There is nothing to prove.
     #[error("{0}")]
     Nothing(String),
+}
+
+impl Classified for ProofError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Peer(error) => error.failure_kind(),
+            Self::Flow(error) => error.failure_kind(),
+            Self::Nothing(_) => FailureKind::Invalid,
+        }
+    }
 }
 
 /// Agents by host name.

@@ -14,6 +14,8 @@ mod watch;
 
 use std::{io, time::Duration};
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 pub use mpi::{MPI_LIBRARY, Mpi};
 pub use tcp::TcpPair;
 pub use threads::{TRANSPORT as THREADS_TRANSPORT, threads};
@@ -78,6 +80,16 @@ pub enum RankError {
     /// No MPI can be loaded.
     #[error("{0}")]
     Load(String),
+}
+
+impl Classified for RankError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Thread { error, .. } => FailureKind::of_system(error),
+            Self::Load(_) => FailureKind::Unsupported,
+            Self::Lost { .. } | Self::Silent { .. } | Self::Library { .. } => FailureKind::Connection,
+        }
+    }
 }
 
 /// A second hand of a rank: another thread of it may exchange messages of tags of its own meanwhile, also while the rank

@@ -13,6 +13,7 @@ use std::{
 use clearstream_control::{CallContext, Done, EventSender, Registration, Service, encoding};
 use clearstream_schema::{
     control::{self, Failure, FailureKind},
+    failure::Classified,
     rdma::{RdmaOperation, RdmaSample, VerbsSummary},
 };
 
@@ -63,7 +64,7 @@ impl RdmaAgent {
             SocketAddr::new(call.address, call.port.unwrap_or(0)),
             ExpectedPeer { cookie, address: peer },
         )
-        .map_err(|error| Failure::from(&error))?;
+        .map_err(|error| error.to_failure())?;
         let address = server.address();
         self.server = Some(server);
         Ok(Listening { address })
@@ -76,7 +77,7 @@ impl RdmaAgent {
         }
         self.running = None;
         let cookie = cookie_bytes("rdma-measure", &call.cookie)?;
-        validate(&call.config, call.operation).map_err(|error| Failure::from(&error))?;
+        validate(&call.config, call.operation).map_err(|error| error.to_failure())?;
         if call.config.perftest {
             return Err(invalid("an agent's peer is clearstream: leave `perftest` out"));
         }
@@ -123,7 +124,7 @@ fn run(call: &Measure, cookie: Cookie, stop: &AtomicBool, events: &EventSender) 
     let result = client::measure(call.server, cookie, call.operation, &call.config, stop, &mut watch);
     events.send(&match result {
         Ok(summary) => Progress::Finished(summary),
-        Err(error) => Progress::Failed(Failure::from(&error)),
+        Err(error) => Progress::Failed(error.to_failure()),
     });
 }
 
@@ -144,7 +145,7 @@ fn time_verbs(call: TimeVerbs, context: &CallContext<'_>) -> Result<VerbsSummary
         let timing = scope.spawn(|| verbs::time(&call.config, call.server, cookie, &should_continue));
         timing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    timed.map_err(|error| Failure::from(&error))
+    timed.map_err(|error| error.to_failure())
 }
 
 /// Returns the address that tests come from.

@@ -10,7 +10,7 @@ use clearstream_iwarp::{
 };
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    failure::firewall_advice,
+    failure::{Classified, firewall_advice},
 };
 
 /// Maximum length of a peer's text in an error, in characters.
@@ -136,44 +136,64 @@ pub enum AgentError {
     Stopped,
 }
 
-/// Conversion to the failure that an agent returns to its controller.
-impl From<&RdmaError> for Failure {
-    fn from(error: &RdmaError) -> Self {
-        let kind = match error {
-            RdmaError::Option(_) => FailureKind::Invalid,
-            RdmaError::Connect { source: ConnectError::Tcp { source, .. } } => {
-                return match FailureKind::of_connect(source) {
-                    kind @ FailureKind::Unreachable => {
-                        Self { kind, message: format!("{error}; {}", firewall_advice("TCP")) }
-                    }
-                    kind => Self { kind, message: error.to_string() },
-                };
+impl Classified for AgentError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Peer(error) => error.failure_kind(),
+            Self::Failed { failure, .. } => failure.kind,
+            Self::Stopped => FailureKind::Interrupted,
+        }
+    }
+}
+
+impl Classified for RdmaError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Option(_) => FailureKind::Invalid,
+            Self::Connect { source } => kind_of_connect(source),
+            Self::Refused { .. } | Self::OtherPeer { .. } => FailureKind::Refused,
+            Self::Lost { .. } | Self::Silent { .. } => FailureKind::Connection,
+            Self::Mismatch(_) => FailureKind::Partial,
+            Self::Stopped | Self::StoppedConnecting { .. } => FailureKind::Interrupted,
+            Self::Listen { source, .. } | Self::Verbs(source) => kind_of_verbs(source),
+            Self::Memory(_) => FailureKind::Unsupported,
+            Self::Thread(source) => FailureKind::of_system(source),
+            Self::Fault(_) => FailureKind::Internal,
+        }
+    }
+
+    /// An agent's port may be closed by a firewall between two hosts of one person.
+    fn to_failure(&self) -> Failure {
+        let advice = match self {
+            Self::Connect { source: ConnectError::Tcp { source, .. } }
+                if FailureKind::of_connect(source) == FailureKind::Unreachable =>
+            {
+                format!("; {}", firewall_advice("TCP"))
             }
-            RdmaError::Connect { .. }
-            | RdmaError::Refused { .. }
-            | RdmaError::OtherPeer { .. }
-            | RdmaError::Lost { .. }
-            | RdmaError::Silent { .. }
-            | RdmaError::Mismatch(_)
-            | RdmaError::Stopped
-            | RdmaError::StoppedConnecting { .. } => FailureKind::Connection,
-            RdmaError::Listen { source, .. } | RdmaError::Verbs(source) => kind_of_verbs(source),
-            RdmaError::Memory(_) => FailureKind::Unsupported,
-            RdmaError::Thread(source) => FailureKind::of_system(source),
-            RdmaError::Fault(_) => FailureKind::Internal,
+            _ => String::new(),
         };
-        Self { kind, message: error.to_string() }
+        Failure::new(self.failure_kind(), format!("{self}{advice}"))
+    }
+}
+
+fn kind_of_connect(error: &ConnectError) -> FailureKind {
+    match error {
+        ConnectError::Tcp { .. } => FailureKind::Unreachable,
+        ConnectError::Option(_) | ConnectError::Reads { .. } => FailureKind::Invalid,
+        ConnectError::State(_) => FailureKind::Internal,
+        ConnectError::System { .. } => FailureKind::Unsupported,
+        ConnectError::TimedOut { .. }
+        | ConnectError::Closed { .. }
+        | ConnectError::Rejected { .. }
+        | ConnectError::Setup { .. }
+        | ConnectError::NeedsRevision2 { .. } => FailureKind::Refused,
     }
 }
 
 fn kind_of_verbs(error: &VerbsError) -> FailureKind {
     match error {
         VerbsError::Core { .. } | VerbsError::Range { .. } => FailureKind::Invalid,
-        VerbsError::System { source, .. } => match source.kind() {
-            io::ErrorKind::AddrInUse => FailureKind::InUse,
-            io::ErrorKind::AddrNotAvailable => FailureKind::Invalid,
-            _ => FailureKind::of_system(source),
-        },
+        VerbsError::System { source, .. } => FailureKind::of_listen(source),
         VerbsError::Foreign { .. } | VerbsError::Transition { .. } => FailureKind::Internal,
     }
 }

@@ -5,6 +5,7 @@ use clearstream_control::Services;
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
+    failure::Classified,
     outcome::{MetricKind, Outcome},
     rdma::{RdmaOperation, RdmaOptions, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary},
     study::Figure,
@@ -44,7 +45,7 @@ impl Workload for Rdma {
 
     fn check(&self, options: &RdmaOptions) -> Result<(), Failure> {
         let config = &options.config;
-        negotiation::validate(config, options.operation).map_err(|error| Failure::from(&error))?;
+        negotiation::validate(config, options.operation).map_err(|error| error.to_failure())?;
         if config.perftest || config.rx_depth.is_some() {
             let message = "both ends are clearstream here: leave `perftest` and `rx-depth` out".to_owned();
             return Err(Failure { kind: FailureKind::Invalid, message });
@@ -138,7 +139,7 @@ impl Workload for VerbsCalls {
     }
 
     fn check(&self, config: &VerbsConfig) -> Result<(), Failure> {
-        verbs::validate(config).map_err(|error| Failure::from(&error))
+        verbs::validate(config).map_err(|error| error.to_failure())
     }
 
     fn time(&self, config: &VerbsConfig) -> TimeSpan {

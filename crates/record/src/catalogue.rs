@@ -2,7 +2,7 @@
 //! run.
 
 use std::{
-    fs,
+    fs, io,
     io::Read as _,
     path::{Path, PathBuf},
 };
@@ -77,7 +77,10 @@ struct HeadHost {
 /// # Errors
 /// The folder cannot be read.
 pub fn catalogue(folder: &Path) -> Result<Vec<CatalogueEntry>, RecordError> {
-    let fail = |source| RecordError::read(folder, source);
+    let fail = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => RecordError::NoFolder { path: folder.to_owned() },
+        _ => RecordError::read(folder, source),
+    };
     let mut entries = Vec::new();
     for item in fs::read_dir(folder).map_err(fail)? {
         let item = item.map_err(fail)?;

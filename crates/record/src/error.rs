@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 /// A run folder could not be written or read. Every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -40,6 +42,12 @@ pub enum RecordError {
         /// System error.
         #[source]
         source: io::Error,
+    },
+    /// There is no such folder.
+    #[error("there is no folder {}", path.display())]
+    NoFolder {
+        /// The folder.
+        path: PathBuf,
     },
     /// The folder does not contain a run.
     #[error("{} is not a run folder: it has no run.json; use the folder printed by `study run`", path.display())]
@@ -96,6 +104,22 @@ pub enum RecordError {
         /// Name as stored.
         name: String,
     },
+}
+
+impl Classified for RecordError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::NoFolder { .. } | Self::NoRun { .. } | Self::Exists { .. } => FailureKind::Name,
+            Self::Busy { .. } => FailureKind::Busy,
+            Self::Full { .. }
+            | Self::FullAtStart { .. }
+            | Self::Write { .. }
+            | Self::Read { .. }
+            | Self::Malformed { .. }
+            | Self::Version { .. }
+            | Self::Outside { .. } => FailureKind::File,
+        }
+    }
 }
 
 impl RecordError {

@@ -1,6 +1,7 @@
 //! Errors of reports, and the diagnosis that a report asks for.
 
 use clearstream_record::{Reader, RecordError};
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use clearstream_schema::{diagnosis::Diagnosis, outcome::Outcome};
 use serde::de::DeserializeOwned;
 
@@ -28,6 +29,16 @@ pub enum ReportError {
     /// The page could not be composed: a fault of this program.
     #[error("the page could not be composed: please report this")]
     Page(#[source] minijinja::Error),
+}
+
+impl Classified for ReportError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Record(error) => error.failure_kind(),
+            Self::Detail { .. } => FailureKind::File,
+            Self::Page(_) => FailureKind::Internal,
+        }
+    }
 }
 
 /// A workload's own document, when the outcome has one of this format.

@@ -8,12 +8,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cookie(pub String);
 
-/// Kind of failure; decides the controller's exit code.
+/// Kind of failure: what happened, wherever it did. It decides the exit code ([`crate::ExitCode`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
     /// The request is invalid on this host (core offline, unknown congestion control).
     Invalid,
+    /// A name is taken or does not exist (lab, run, experiment, interface).
+    Name,
     /// Privilege, kernel feature or program missing.
     Unsupported,
     /// Busy with another test.
@@ -22,13 +24,19 @@ pub enum FailureKind {
     InUse,
     /// The pairing's scope, or the families of settings, do not permit it.
     Forbidden,
-    /// Data connection refused, reset or timed out.
+    /// What is there stands against it: another's change, a connection that it would cut, a peer that rejects it.
+    Refused,
+    /// A peer that was lost, or a data connection that was refused, reset or timed out.
     Connection,
     /// No route to the other host, or no host at its address.
     Unreachable,
     /// A file could not be read or written: a full disk, a read-only file system, a device that fails.
     File,
-    /// A fault of the agent.
+    /// Done, but for some parts.
+    Partial,
+    /// Stopped by a person.
+    Interrupted,
+    /// A fault of this program.
     Internal,
 }
 
@@ -40,4 +48,11 @@ pub struct Failure {
     pub kind: FailureKind,
     /// Cause, place and suggested correction.
     pub message: String,
+}
+
+impl Failure {
+    /// A failure of a kind.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
 }

@@ -1,9 +1,26 @@
-//! Classification of system errors into failures: decided in one place, so
+//! What kind of failure an error is: each error type says it once ([`Classified`]), system errors are classified here, so
 //! that the same error ends with the same exit code wherever it occurs.
 
-use std::io;
+use std::{error::Error, io};
 
 use crate::control::{Failure, FailureKind};
+
+/// An error that says what kind of failure it is.
+pub trait Classified: Error + Send + Sync + 'static {
+    /// What happened.
+    fn failure_kind(&self) -> FailureKind;
+
+    /// As an agent reports it to its controller.
+    fn to_failure(&self) -> Failure {
+        Failure::new(self.failure_kind(), self.to_string())
+    }
+}
+
+impl Classified for Failure {
+    fn failure_kind(&self) -> FailureKind {
+        self.kind
+    }
+}
 
 // Linux; no `io::ErrorKind` names them (errno(3)).
 const EPERM: i32 = 1;
@@ -80,6 +97,15 @@ impl FailureKind {
 }
 
 impl FailureKind {
+    /// Kind of an address that cannot be listened on.
+    pub fn of_listen(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse,
+            io::ErrorKind::AddrNotAvailable => Self::Invalid,
+            _ => Self::of_system(error),
+        }
+    }
+
     /// Kind of a connection to an agent's data socket that did not come about. The agent
     /// listens, so that a refusal is the network's: a firewall's reset or ICMP error, or a
     /// route that does not lead there (EACCES and EINVAL are routes of type prohibit and

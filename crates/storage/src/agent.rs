@@ -67,7 +67,7 @@ impl StorageAgent {
         let StorageRun { test, benchmark } = call;
         if let Some(running) = self.running.as_ref().filter(|running| running.is_alive()) {
             let message = format!("storage test {} still runs here: stop it first", running.test);
-            return Err(failure(FailureKind::Busy, message));
+            return Err(Failure::new(FailureKind::Busy, message));
         }
         self.running = None;
         let (directories, tasks) = match &benchmark {
@@ -76,7 +76,7 @@ impl StorageAgent {
         };
         if let Some(directory) = directories.iter().find(|directory| !Path::new(directory).is_absolute()) {
             let message = format!("\"{directory}\" is no directory: write its whole path");
-            return Err(failure(FailureKind::Invalid, message));
+            return Err(Failure::new(FailureKind::Invalid, message));
         }
         resources::check(need(&benchmark))?;
         // Before there is anything to guard: it takes a moment to start.
@@ -118,7 +118,7 @@ impl StorageAgent {
     fn stop(&mut self, test: u64) -> Result<StorageEnded, Failure> {
         let running = self.running.take_if(|running| running.test == test);
         let running = running.ok_or_else(|| {
-            failure(FailureKind::Invalid, format!("there is no storage test {test}: start it first"))
+            Failure::new(FailureKind::Invalid, format!("there is no storage test {test}: start it first"))
         })?;
         Ok(running.end())
     }
@@ -175,7 +175,7 @@ impl Running {
     fn end(mut self) -> StorageEnded {
         self.stop.store(true, Relaxed);
         let panicked = || StorageEnded {
-            failure: Some(failure(FailureKind::Internal, "a thread of the test panicked")),
+            failure: Some(Failure::new(FailureKind::Internal, "a thread of the test panicked")),
             ..StorageEnded::default()
         };
         self.thread
@@ -198,8 +198,4 @@ impl Drop for Running {
 pub(crate) fn memory() -> u64 {
     let found = rustix::system::sysinfo();
     found.totalram as u64 * u64::from(found.mem_unit)
-}
-
-fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
 }

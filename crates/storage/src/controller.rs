@@ -10,6 +10,7 @@ use clearstream_control::{Call, Peer, PeerError};
 use clearstream_ranks::RankError;
 use clearstream_schema::{
     control::{Failure, FailureKind},
+    failure::Classified,
     notice::Notice,
 };
 use clearstream_workload::TrialError;
@@ -62,18 +63,18 @@ pub enum StorageError {
     },
 }
 
-impl StorageError {
-    /// As what an agent or a document says.
-    pub(crate) fn failure(&self) -> Failure {
-        let message = self.to_string();
+impl Classified for StorageError {
+    fn failure_kind(&self) -> FailureKind {
         match self.root() {
-            Self::Invalid(it) | Self::Failed(it) | Self::Peer(PeerError::Refused { failure: it, .. }) => {
-                Failure { message, ..it.clone() }
-            }
-            _ => Failure { kind: FailureKind::Connection, message },
+            Self::Invalid(failure) | Self::Failed(failure) => failure.kind,
+            Self::Peer(error) | Self::Silent { source: error, .. } => error.failure_kind(),
+            Self::Ranks(error) => error.failure_kind(),
+            Self::Kept { .. } => FailureKind::File,
         }
     }
+}
 
+impl StorageError {
     /// With where the files are that were to be kept, if any.
     pub(crate) fn with_kept(self, directory: &str, folder: Option<&str>) -> Self {
         match (self, folder) {
@@ -139,7 +140,7 @@ impl<T> Ran<T> {
     ) -> Result<Self, StorageError> {
         match error {
             Some(error) if is_empty => Err(error),
-            error => Ok(Self { found: found(error.as_ref().map(StorageError::failure)), error }),
+            error => Ok(Self { found: found(error.as_ref().map(StorageError::to_failure)), error }),
         }
     }
 }

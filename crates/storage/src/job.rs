@@ -145,17 +145,8 @@ pub(crate) fn check_ranks(found: u32, expected: u64) -> Result<(), StorageError>
 }
 
 fn of_rank(document: ErrorDocument) -> Failure {
-    let codes = [
-        (ExitCode::Usage, FailureKind::Invalid),
-        (ExitCode::Unsupported, FailureKind::Unsupported),
-        (ExitCode::Refused, FailureKind::Busy),
-        (ExitCode::PeerLost, FailureKind::Connection),
-        (ExitCode::Unreachable, FailureKind::Unreachable),
-        (ExitCode::File, FailureKind::File),
-        (ExitCode::Internal, FailureKind::Internal),
-    ];
-    let known = codes.iter().find(|(code, _)| *code as u8 == document.exit_code);
-    let kind = known.map_or(FailureKind::Connection, |(_, kind)| *kind);
+    let code = ExitCode::of_number(i32::from(document.exit_code));
+    let kind = code.and_then(ExitCode::failure_kind).unwrap_or(FailureKind::Connection);
     Failure { kind, message: document.message }
 }
 

@@ -4,6 +4,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod agent;
+mod benchmark;
 pub mod calls;
 mod clock;
 mod collective;
@@ -17,17 +18,20 @@ mod kept;
 mod latency;
 mod live;
 mod made;
-pub mod metadata;
+mod metadata;
 mod mount;
 mod operations_log;
 mod resources;
 pub mod semantics;
-pub mod stream;
+mod stream;
 mod test_folder;
 mod trial;
 
 pub use agent::StorageAgent;
+pub use benchmark::{CommonOptions, RankBenchmark, RankSummary};
 pub use controller::{Ran, StorageError};
 pub use job::JobPlace;
 pub use latency::Latency;
 pub use live::{Live, OnLive, has_lost_ranks, watched_rank};
+pub use metadata::StorageMetadataWorkload;
+pub use stream::StorageStream;

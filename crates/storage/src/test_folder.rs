@@ -41,12 +41,12 @@ impl TestFolder {
             (false, _) => Folder::enter(directory, name).map(Folder::staying),
         };
         let folder = folder.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => failure(
+            io::ErrorKind::AlreadyExists => Failure::new(
                 FailureKind::Invalid,
                 format!("{} exists already: remove it, or choose another --name", path.display()),
             ),
             io::ErrorKind::NotADirectory if !is_new => {
-                failure(FailureKind::Invalid, format!("{} is no folder", path.display()))
+                Failure::new(FailureKind::Invalid, format!("{} is no folder", path.display()))
             }
             _ => {
                 let what = if is_new { "make the folder" } else { "open" };
@@ -67,14 +67,14 @@ impl TestFolder {
         let path = directory.join(name);
         let entered = Folder::enter(directory, name).map_err(|error| match error.kind() {
             io::ErrorKind::NotADirectory => {
-                failure(FailureKind::Invalid, format!("{} is no folder", path.display()))
+                Failure::new(FailureKind::Invalid, format!("{} is no folder", path.display()))
             }
             io::ErrorKind::NotFound => {
                 let message = format!(
                     "{}: {error}: rank 0 has it, so that this is not the same directory on every host",
                     path.display()
                 );
-                failure(FailureKind::Invalid, message)
+                Failure::new(FailureKind::Invalid, message)
             }
             _ => Failure::of_file(&format!("open {}", path.display()), &error),
         })?;
@@ -107,7 +107,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
     let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if name.is_empty() || name.starts_with('.') || !is_name {
         let message = format!("\"{name}\" is no name of a folder: write letters, digits, `-`, `_` and `.`");
-        return Err(failure(FailureKind::Invalid, message));
+        return Err(Failure::new(FailureKind::Invalid, message));
     }
     Ok(())
 }
@@ -136,8 +136,4 @@ pub(crate) fn with_remains(
 /// A problem with the rank that has it.
 pub(crate) fn of_rank(problem: &Failure, rank: usize, host: &str) -> Failure {
     Failure { message: format!("rank {rank} on {host}: {problem}"), ..problem.clone() }
-}
-
-fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_configfile::ConfigError;
 use clearstream_record::RecordError;
 use clearstream_schema::control::Failure;
@@ -137,4 +139,25 @@ pub enum StudyError {
     /// The run folder could not be written or read.
     #[error(transparent)]
     Record(#[from] RecordError),
+}
+
+impl Classified for StudyError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Config(error) => error.failure_kind(),
+            Self::Experiment { .. } => FailureKind::Name,
+            Self::LabOnly { .. }
+            | Self::LabWorkload { .. }
+            | Self::Role { .. }
+            | Self::Workload { .. }
+            | Self::Level { .. }
+            | Self::TooLarge { .. }
+            | Self::TooLong { .. }
+            | Self::Changed { .. }
+            | Self::OtherOptions { .. } => FailureKind::Invalid,
+            Self::Describe { failure, .. } | Self::Options { failure, .. } => failure.kind,
+            Self::Lost { .. } => FailureKind::Connection,
+            Self::Record(error) => error.failure_kind(),
+        }
+    }
 }

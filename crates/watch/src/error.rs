@@ -2,6 +2,8 @@
 
 use std::io;
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_netlink::NetlinkError;
 
 /// A watch cannot start, or cannot be queried.
@@ -62,4 +64,18 @@ pub enum WatchError {
     /// The kernel refused.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+}
+
+impl Classified for WatchError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::NothingToWatch { .. } => FailureKind::Invalid,
+            Self::NotRunning => FailureKind::Unreachable,
+            Self::NotApplied | Self::AlreadyRunning { .. } | Self::Stranger | Self::Refused { .. } => {
+                FailureKind::Refused
+            }
+            Self::Silent { .. } => FailureKind::Connection,
+            Self::Socket { .. } | Self::Netlink(_) => FailureKind::Unsupported,
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use clearstream_control::PeerError;
 use clearstream_schema::{
     control::{Failure, FailureKind},
+    failure::Classified,
     notice::Notice,
     outcome::{Metric, Outcome},
 };
@@ -116,6 +117,12 @@ pub struct TrialError {
     pub stopped: bool,
     /// What was measured until an agent was lost.
     pub partial: Option<Box<Outcome>>,
+}
+
+impl Classified for TrialError {
+    fn failure_kind(&self) -> FailureKind {
+        if self.stopped { FailureKind::Interrupted } else { self.failure.kind }
+    }
 }
 
 impl TrialError {

@@ -2,8 +2,8 @@
 //! people, and at its end a document with the counts. Peers choose how many of
 //! these there are, so they are bounded in rate where no pairing admits them.
 
+use clearstream_schema::control::Failure;
 use std::{
-    io,
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -23,6 +23,7 @@ use super::{
     printer::{Printer, Sink, lost_message},
 };
 use crate::exit::CommandError;
+use crate::output::Unwritten;
 
 /// What a daemon served until it ended.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -126,7 +127,7 @@ impl Daemon {
         program: Option<&str>,
         text: String,
         out: &Output,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, Failure> {
         let mut detail = serde_json::json!({ "address": address.to_string() });
         if let Some(program) = program {
             detail["program"] = program.into();
@@ -250,7 +251,7 @@ impl Sink for Events {
         }
     }
 
-    fn end(self) -> io::Result<()> {
+    fn end(self) -> Result<(), Unwritten> {
         if !self.counts.has_document.load(Ordering::Relaxed) {
             return self.out.end();
         }

@@ -3,7 +3,6 @@
 //! once, independent of the format.
 
 use std::{
-    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -26,6 +25,7 @@ use super::{
     progress::Progress,
 };
 use crate::exit::CommandError;
+use crate::output::Unwritten;
 
 /// Where the events and the document of one verb go. Clones are the same one.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ struct Shown {
     /// The document is out: nothing may follow it.
     is_ended: bool,
     /// First write error, returned when the document is printed.
-    failed: Option<io::Error>,
+    failed: Option<Unwritten>,
 }
 
 impl Output {
@@ -184,7 +184,7 @@ impl Output {
     ///
     /// # Errors
     /// An event could not be written.
-    pub fn end(&self) -> io::Result<()> {
+    pub fn end(&self) -> Result<(), Unwritten> {
         let mut shown = self.shown();
         shown.progress = None;
         shown.failed.take().map_or(Ok(()), Err)
@@ -194,7 +194,7 @@ impl Output {
     ///
     /// # Errors
     /// It, or an event before it, could not be written.
-    pub fn result<D: Document>(&self, document: &D, text: impl FnOnce() -> String) -> io::Result<()> {
+    pub fn result<D: Document>(&self, document: &D, text: impl FnOnce() -> String) -> Result<(), Unwritten> {
         if !self.is_human() {
             return self.document(document);
         }
@@ -206,7 +206,7 @@ impl Output {
     ///
     /// # Errors
     /// It, or an event before it, could not be written.
-    pub fn document<D: Document>(&self, document: &D) -> io::Result<()> {
+    pub fn document<D: Document>(&self, document: &D) -> Result<(), Unwritten> {
         self.written::<D>(document)
     }
 
@@ -214,11 +214,11 @@ impl Output {
     ///
     /// # Errors
     /// It, or an event before it, could not be written.
-    pub fn document_in_parts<D: Document>(&self, parts: &impl Serialize) -> io::Result<()> {
+    pub fn document_in_parts<D: Document>(&self, parts: &impl Serialize) -> Result<(), Unwritten> {
         self.written::<D>(parts)
     }
 
-    fn written<D: Document>(&self, document: &impl Serialize) -> io::Result<()> {
+    fn written<D: Document>(&self, document: &impl Serialize) -> Result<(), Unwritten> {
         self.end()?;
         let provenance = self.provenance();
         self.last(&named::<D, _>(document, Some(&provenance)), EventKind::Result)
@@ -228,7 +228,7 @@ impl Output {
     ///
     /// # Errors
     /// It could not be written.
-    pub fn foreign(&self, document: &Value) -> io::Result<()> {
+    pub fn foreign(&self, document: &Value) -> Result<(), Unwritten> {
         self.end()?;
         self.shown().is_ended = true;
         json(document, true)
@@ -238,7 +238,7 @@ impl Output {
     ///
     /// # Errors
     /// It could not be written.
-    pub fn failed(&self, error: &CommandError) -> io::Result<()> {
+    pub fn failed(&self, error: &CommandError) -> Result<(), Unwritten> {
         self.failed_with(&ErrorDocument::new(error.exit_code(), error.to_string()))
     }
 
@@ -246,7 +246,7 @@ impl Output {
     ///
     /// # Errors
     /// It could not be written.
-    pub fn failed_with(&self, document: &ErrorDocument) -> io::Result<()> {
+    pub fn failed_with(&self, document: &ErrorDocument) -> Result<(), Unwritten> {
         // What could not be written before is what the error is about, or of less weight.
         let _ = self.end();
         if self.shown().is_ended {
@@ -281,7 +281,7 @@ impl Output {
         &self,
         document: &'d S,
         kind: impl FnOnce(&'d S) -> EventKind<&'d S>,
-    ) -> io::Result<()> {
+    ) -> Result<(), Unwritten> {
         self.shown().is_ended = true;
         match self.0.format {
             Format::Human => Ok(()),

@@ -31,6 +31,7 @@ pub mod storage_stream;
 pub mod tune;
 pub mod watch;
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use std::io::{self, Write};
 
 pub use clearstream_output::{
@@ -87,7 +88,7 @@ impl OutputArgs {
 
 /// Writes one JSON document and a line end. A closed pipe is not an error: the
 /// reader has seen enough.
-fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
+fn json<T: Serialize>(document: &T, pretty: bool) -> Result<(), Unwritten> {
     let text = clearstream_schema::json::to_vec(document)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = if pretty {
@@ -102,7 +103,7 @@ fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
 
 /// Writes one line for people to standard output, broken between words where
 /// the terminal is narrower, control characters escaped.
-pub fn line(text: &str) -> io::Result<()> {
+pub fn line(text: &str) -> Result<(), Unwritten> {
     match width::columns() {
         Some(columns) => as_it_is(&width::fit(text, columns)),
         None => as_it_is(text),
@@ -111,7 +112,7 @@ pub fn line(text: &str) -> io::Result<()> {
 
 /// Writes text that programs read, such as a script or a unit file, without a
 /// break of its lines; control characters escaped.
-pub fn as_it_is(text: &str) -> io::Result<()> {
+pub fn as_it_is(text: &str) -> Result<(), Unwritten> {
     let mut out = io::stdout().lock();
     let text = printable(text, wants_colours(&out));
     closed_is_read(
@@ -127,9 +128,26 @@ pub fn log(text: &str) {
     stderr::write(text);
 }
 
-fn closed_is_read(written: io::Result<()>) -> io::Result<()> {
+fn closed_is_read(written: io::Result<()>) -> Result<(), Unwritten> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        other => other.map_err(Unwritten),
+    }
+}
+
+/// Standard output could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the result: {0}")]
+pub struct Unwritten(#[from] io::Error);
+
+impl From<serde_json::Error> for Unwritten {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error.into())
+    }
+}
+
+impl Classified for Unwritten {
+    fn failure_kind(&self) -> FailureKind {
+        FailureKind::File
     }
 }

@@ -2,8 +2,9 @@
 //! (a terminal stopped with Ctrl-S, a full pipe), and a daemon has to go on
 //! meanwhile: what it reports is printed by a thread of its own.
 
+use crate::output::Unwritten;
+use clearstream_schema::control::Failure;
 use std::{
-    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -30,7 +31,7 @@ pub trait Sink: Send + 'static {
     ///
     /// # Errors
     /// Standard output could not be written.
-    fn end(self) -> io::Result<()>;
+    fn end(self) -> Result<(), Unwritten>;
 }
 
 /// Prints entries in their order; never blocks the threads that report them.
@@ -38,7 +39,7 @@ pub trait Sink: Send + 'static {
 pub struct Printer<E> {
     /// Absent once the output was ended.
     entries: Mutex<Option<SyncSender<E>>>,
-    ended: Mutex<Receiver<io::Result<()>>>,
+    ended: Mutex<Receiver<Result<(), Unwritten>>>,
     counts: Arc<Counts>,
 }
 
@@ -54,15 +55,16 @@ impl<E: Send + 'static> Printer<E> {
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(sink: impl Sink<Entry = E>) -> io::Result<Self> {
+    pub fn start(sink: impl Sink<Entry = E>) -> Result<Self, Failure> {
         let (entries, waiting) = mpsc::sync_channel(WAITING_ENTRIES);
         let (end, ended) = mpsc::sync_channel(1);
         let counts = Arc::new(Counts::default());
         let shared = Arc::clone(&counts);
-        thread::Builder::new().name("events".into()).spawn(move || {
+        let started = thread::Builder::new().name("events".into()).spawn(move || {
             // The receiver is gone where its timeout has passed.
             drop(end.send(print_all(&waiting, sink, &shared)));
-        })?;
+        });
+        started.map_err(|error| Failure::of_system("start a thread", &error))?;
         Ok(Self { entries: Mutex::new(Some(entries)), ended: Mutex::new(ended), counts })
     }
 
@@ -79,7 +81,7 @@ impl<E: Send + 'static> Printer<E> {
     ///
     /// # Errors
     /// Standard output could not be written.
-    pub fn finish(&self) -> io::Result<()> {
+    pub fn finish(&self) -> Result<(), Unwritten> {
         drop(locked(&self.entries).take());
         let ended = locked(&self.ended);
         loop {
@@ -98,7 +100,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn print_all<S: Sink>(waiting: &Receiver<S::Entry>, mut sink: S, counts: &Counts) -> io::Result<()> {
+fn print_all<S: Sink>(waiting: &Receiver<S::Entry>, mut sink: S, counts: &Counts) -> Result<(), Unwritten> {
     for entry in waiting {
         sink.print(entry, counts.lost.swap(0, Ordering::Relaxed));
         counts.printed.fetch_add(1, Ordering::Relaxed);
@@ -113,6 +115,8 @@ pub fn lost_message(lost_count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     /// Blocks at each entry until its gate opens.
@@ -129,8 +133,8 @@ mod tests {
             self.printed.lock().expect("no panic").push((entry, lost_count));
         }
 
-        fn end(self) -> io::Result<()> {
-            Err(io::Error::other("the end was reached"))
+        fn end(self) -> Result<(), Unwritten> {
+            Err(io::Error::other("the end was reached").into())
         }
     }
 

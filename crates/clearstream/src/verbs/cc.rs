@@ -9,8 +9,12 @@ use std::{process, time::Duration};
 use clap::Subcommand;
 use clearstream_host::{HostRoot, ReadError};
 use clearstream_mpirun::libraries;
-use clearstream_schema::JsonSchema;
-use clearstream_schema::congestion::{CongestionControls, LOADABLE, Loadable, PIN_DIRECTORY};
+use clearstream_schema::{
+    ExitCode, JsonSchema,
+    congestion::{CongestionControls, LOADABLE, Loadable, PIN_DIRECTORY},
+    control::FailureKind,
+    failure::Classified,
+};
 use clearstream_sys::program::{Program, ProgramError};
 use serde::Serialize;
 
@@ -98,6 +102,22 @@ pub enum CcError {
         /// Its exit code, one of ours; none when a signal ended it.
         code: Option<i32>,
     },
+}
+
+impl Classified for CcError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Unknown { .. } => FailureKind::Name,
+            Self::Read(_) => FailureKind::File,
+            Self::NoLoader { .. } | Self::Start(_) => FailureKind::Unsupported,
+            // The loader's codes are those of this program; killed, or a code that is none of ours, it is a program of this
+            // host that fails.
+            Self::Loader { code, .. } => code
+                .and_then(ExitCode::of_number)
+                .and_then(ExitCode::failure_kind)
+                .unwrap_or(FailureKind::Unsupported),
+        }
+    }
 }
 
 /// What `cc load` or `cc unload` did.
@@ -320,5 +340,18 @@ mod tests {
         .expect("a reason");
         assert_eq!(name, "htcp");
         assert!(message.contains("modprobe tcp_htcp"), "{message}");
+    }
+
+    #[test]
+    fn the_loaders_exit_code_is_kept() {
+        let code = |code| {
+            let error = CcError::Loader { message: String::new(), code };
+            ExitCode::from(error.failure_kind())
+        };
+        assert_eq!(code(Some(5)), ExitCode::Unsupported);
+        assert_eq!(code(Some(9)), ExitCode::Name);
+        // Killed, or a code that is none of ours.
+        assert_eq!(code(None), ExitCode::Unsupported);
+        assert_eq!(code(Some(101)), ExitCode::Unsupported);
     }
 }

@@ -1,6 +1,5 @@
-//! `clearstream explore`
-//!
-//! Ranks are threads of this process, or processes that `mpirun` or `srun` started: then each of them is
+//! `clearstream explore`, a verb of its own because its ranks are no agents:
+//! they are threads of this process, or processes that `mpirun` or `srun` started: then each of them is
 //! this command, and rank 0 prints.
 
 use std::{
@@ -144,7 +143,7 @@ impl ExploreArgs {
         stop: &Arc<AtomicBool>,
         out: &Output,
     ) -> Result<(), CommandError> {
-        let mut world = mpi::join(self.mpi_library.as_deref(), stop).map_err(CommandError::Ranks)?;
+        let mut world = mpi::join(self.mpi_library.as_deref(), stop).map_err(CommandError::from)?;
         let (is_first, ranks) = (world.rank() == 0, world.size() as u64);
         let mut progress = Progress::new(ranks);
         let watched = ranks::watched(&mut world, &|| 0, &mut |_| {}, &|| (), |world| {
@@ -160,7 +159,7 @@ impl ExploreArgs {
         });
         let (found, together) = match watched {
             Ok((Err(ExploreError::Ranks(error)), _)) | Err(error) => {
-                return Err(mpi::abandon(world, CommandError::Ranks(error), out));
+                return Err(mpi::abandon(world, CommandError::from(error), out));
             }
             Ok(ended) => ended,
         };
@@ -170,7 +169,7 @@ impl ExploreArgs {
             Err(error) => Err(failed(source, error)),
         };
         if let Err(error) = together {
-            return Err(mpi::abandon(world, CommandError::Ranks(error), out));
+            return Err(mpi::abandon(world, CommandError::from(error), out));
         }
         mpi::leave(world, out)?;
         shown
@@ -217,7 +216,7 @@ impl Progress {
 fn failed(source: &str, error: ExploreError) -> CommandError {
     match error {
         ExploreError::Fault { .. } => CommandError::Usage(format!("{source}: {error}")),
-        ExploreError::Ranks(error) => CommandError::Ranks(error),
+        ExploreError::Ranks(error) => CommandError::from(error),
         error => CommandError::Partial(error.to_string()),
     }
 }

@@ -18,6 +18,7 @@ use clearstream_sys::lines;
 use clearstream_workload::HostSet;
 use jiff::Timestamp;
 
+use crate::exit::cannot;
 use crate::{
     endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
@@ -111,7 +112,7 @@ impl ImproveArgs {
             return Err(not_a_terminal(&question));
         }
         output::log(&format!("{question} (`clearstream plan revert` restores them). Continue? [y/N]"));
-        match lines::answer(std::io::stdin())?.as_str() {
+        match lines::answer(std::io::stdin()).map_err(cannot("read the answer"))?.as_str() {
             "y" | "Y" | "yes" => Ok(()),
             _ => Err(CommandError::usage("nothing was changed")),
         }

@@ -9,6 +9,7 @@ use clearstream_schema::scope::Scope;
 use clearstream_sys::lines;
 use serde::Serialize;
 
+use crate::exit::cannot;
 use crate::{
     exit::CommandError,
     output::{self, Output},
@@ -68,7 +69,7 @@ pub enum PairVerb {
         /// Name of the controller, for `list` and `revoke`
         name: String,
         /// Address and port at which the controller reaches the daemon
-        #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5740")]
+        #[arg(long, value_name = "ADDRESS:PORT", default_value_t = super::serve::LISTEN)]
         address: SocketAddr,
         /// What it may do here: `measure`, or `measure,change` to apply and revert plans too
         #[arg(long, value_name = "SCOPE", default_value_t = Scope::Measure)]
@@ -123,7 +124,8 @@ impl PairVerb {
                 output::log("There: clearstream pair accept FILE, then paste it.");
             }
             Self::Accept { file } => {
-                Pairing::from_token(&lines::answer(std::io::stdin())?)?.save(&file)?;
+                Pairing::from_token(&lines::answer(std::io::stdin()).map_err(cannot("read the token"))?)?
+                    .save(&file)?;
                 let file = file.display().to_string();
                 let change =
                     PairingChange { action: "accepted", file: Some(&file), ..PairingChange::default() };

@@ -22,6 +22,7 @@ use clearstream_schema::{
 
 use clearstream_workload::HostSet;
 
+use crate::output::Unwritten;
 use crate::{
     endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
@@ -99,7 +100,7 @@ impl PlanArgs {
         let placement = placement::plan(&root, &host, &self.interface, self.flows)?;
         if let Some(path) = &self.out {
             let text =
-                clearstream_schema::json::to_string_pretty(&placement.plan).map_err(std::io::Error::other)?;
+                clearstream_schema::json::to_string_pretty(&placement.plan).map_err(Unwritten::from)?;
             files::write(path, &(text + "\n"))?;
         }
         Ok(out.result(&placement, || {

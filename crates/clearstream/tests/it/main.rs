@@ -12,6 +12,7 @@ mod dependency_rules;
 mod diagnose;
 mod diagnostics;
 mod documents;
+mod exit_codes;
 mod explore;
 mod extending;
 mod first_use;

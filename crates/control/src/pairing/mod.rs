@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_schema::scope::Scope;
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +71,17 @@ pub enum PairingError {
     /// No folder was named and the environment specifies none.
     #[error("no folder for pairings: set HOME or XDG_CONFIG_HOME, or specify a folder with --identity")]
     NoHome,
+}
+
+impl Classified for PairingError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::File { .. } | Self::Unusable { .. } => FailureKind::File,
+            Self::Token { .. } | Self::NoHome => FailureKind::Invalid,
+            Self::Name { .. } => FailureKind::Name,
+            Self::Certificate(_) => FailureKind::Internal,
+        }
+    }
 }
 
 /// What a controller needs to connect to one daemon.

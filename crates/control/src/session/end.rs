@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use clearstream_schema::control::FailureKind;
+use clearstream_schema::{control::FailureKind, failure::Classified};
 
 use crate::{frame::FrameError, message::Hello};
 
@@ -44,6 +44,12 @@ pub enum SessionEnd {
     /// Reading or writing failed.
     #[error("{0}")]
     Transport(String),
+}
+
+impl Classified for SessionEnd {
+    fn failure_kind(&self) -> FailureKind {
+        FailureKind::Connection
+    }
 }
 
 /// Two programs with incompatible protocol versions.

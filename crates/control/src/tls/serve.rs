@@ -17,6 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_schema::failure::Classified;
+
 use clearstream_admission::{Accepting, Limits, Proof, Strangers};
 use clearstream_schema::control::{Failure, FailureKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -105,6 +107,16 @@ pub enum ServeError {
         "a fault inside while serving; the daemon ends so that it is noticed: please report the message above"
     )]
     Panicked,
+}
+
+impl Classified for ServeError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Listen { source, .. } => FailureKind::of_listen(source),
+            Self::Identity(error) => error.failure_kind(),
+            Self::Panicked => FailureKind::Internal,
+        }
+    }
 }
 
 fn listen_hint(error: &io::Error) -> &'static str {

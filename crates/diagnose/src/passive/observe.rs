@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_host::{
     HostRoot,
     socket_owners::{self, SocketOwners},
@@ -50,6 +52,15 @@ pub enum ObserveError {
         /// System error.
         source: io::Error,
     },
+}
+
+impl Classified for ObserveError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Netlink(error) => error.failure_kind(),
+            Self::Namespace { .. } => FailureKind::Unsupported,
+        }
+    }
 }
 
 /// A network namespace.

@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use crate::document::{EXPLORATION_SCHEMA, Exploration, ExplorationRank, ModelParameter};
 use clearstream_ranks::{RankError, World};
 
@@ -66,6 +68,15 @@ pub enum ExploreError {
         /// Its problem.
         message: String,
     },
+}
+
+impl Classified for ExploreError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Ranks(error) => error.failure_kind(),
+            Self::Fault { .. } | Self::Memory { .. } | Self::OfRank { .. } => FailureKind::Invalid,
+        }
+    }
 }
 
 /// What ends an exploration before its end.

@@ -15,10 +15,7 @@ use clearstream_schema::{
 use socket2::Socket;
 
 use super::open::{self, Part};
-use crate::{
-    failure,
-    preamble::{ACCEPTED, Secret},
-};
+use crate::preamble::{ACCEPTED, Secret};
 
 /// Timeout of one connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -54,7 +51,7 @@ fn connect(
             }
             _ => format!("flow {flow}: {server} closed the connection: {error}"),
         };
-        failure(FailureKind::Connection, message)
+        Failure::new(FailureKind::Connection, message)
     };
     let mut socket = reach(config, server, part, flow)?;
     socket.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(lost)?;

@@ -6,8 +6,6 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
 };
 
-use crate::failure;
-
 /// Rejects a list with a core that this host does not have or that is offline.
 pub(super) fn check(root: &HostRoot, option: &str, requested: Option<&CoreList>) -> Result<(), Failure> {
     let Some(requested) = requested else { return Ok(()) };
@@ -20,7 +18,7 @@ pub(super) fn check(root: &HostRoot, option: &str, requested: Option<&CoreList>)
     let offline = read("present").is_some_and(|present| present.0.contains(core));
     let what = if offline { "is offline" } else { "does not exist" };
     let message = format!("{option}: core {core} {what} on this host; choose from {online}");
-    Err(failure(FailureKind::Invalid, message))
+    Err(Failure::new(FailureKind::Invalid, message))
 }
 
 /// The core of flow `flow`: cores are assigned round robin.

@@ -20,7 +20,6 @@ use super::{
 };
 use crate::{
     data::Gate,
-    failure,
     preamble::{PREAMBLE_BYTES, Secret},
 };
 
@@ -78,7 +77,7 @@ impl Association {
             if gate.is_stopped() || Instant::now() >= until {
                 let associated = flows.iter().flatten().count();
                 let message = format!("{associated} of {} flows sent a preamble over UDP", flows.len());
-                return Err(failure(FailureKind::Connection, message));
+                return Err(Failure::new(FailureKind::Connection, message));
             }
             let Some((flow, client)) = self.receive_preamble() else { continue };
             let place = usize::try_from(flow).ok().and_then(|flow| flows.get_mut(flow));

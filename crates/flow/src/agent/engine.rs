@@ -35,7 +35,6 @@ use super::{
 use crate::{
     check,
     data::{AfterRead, Burst, Datagrams, Gate, Operation, Task, Worker, WorkerReady},
-    failure,
 };
 
 pub use crate::{data::Progress, schedule::Schedule};
@@ -316,7 +315,7 @@ impl Engine {
                 error,
             );
         };
-        failure(
+        Failure::new(
             FailureKind::Invalid,
             format!(
                 "memory-node: no memory from node {node} on this host ({error}): `numactl --hardware` lists the nodes"

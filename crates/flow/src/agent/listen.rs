@@ -19,7 +19,6 @@ use socket2::Socket;
 use super::open::{self, Part};
 use crate::{
     data::Gate,
-    failure,
     preamble::{ACCEPTED, PREAMBLE_BYTES, Secret},
 };
 
@@ -55,7 +54,7 @@ impl Listener {
         let internal = |error: io::Error| Failure::of_system("listen", &error);
         // Two sockets with SO_REUSEADDR may bind one port; only one may listen.
         socket.listen(256).map_err(|error| match error.kind() {
-            ErrorKind::AddrInUse => failure(
+            ErrorKind::AddrInUse => Failure::new(
                 FailureKind::InUse,
                 format!(
                     "port {} is in use on this host: choose another one with --port",
@@ -80,11 +79,11 @@ impl Listener {
         let until = Instant::now() + CONNECT_TIMEOUT;
         while self.flows.iter().any(Option::is_none) {
             if gate.is_stopped() {
-                return Err(failure(FailureKind::Connection, "stopped before all flows were connected"));
+                return Err(Failure::new(FailureKind::Connection, "stopped before all flows were connected"));
             }
             if Instant::now() >= until {
                 let connected = self.flows.iter().flatten().count();
-                return Err(failure(
+                return Err(Failure::new(
                     FailureKind::Connection,
                     format!(
                         "{connected} of {} flows were connected within {} s; {}",

@@ -6,6 +6,7 @@ mod datagram;
 pub mod engine;
 mod listen;
 mod open;
+mod options;
 mod sample;
 mod settings;
 mod test;
@@ -31,7 +32,6 @@ use crate::{
     calls::{Connect, Listen, Listening, Start, Stop},
     check,
     data::Gate,
-    failure,
     preamble::Secret,
 };
 
@@ -111,7 +111,7 @@ impl FlowAgent {
         }
         if let Some(running) = self.running.as_ref().filter(|running| !running.gate.is_over()) {
             let message = format!("flow test {} still runs here: stop it first", running.number);
-            return Err(failure(FailureKind::Busy, message));
+            return Err(Failure::new(FailureKind::Busy, message));
         }
         self.running = None;
         check::check(&config)?;
@@ -155,8 +155,10 @@ impl FlowAgent {
                 Ok(())
             }
             Some(Err(Some(failed))) => Err(failed),
-            Some(Err(None)) => Err(failure(FailureKind::Connection, format!("flow test {test} was stopped"))),
-            None => Err(failure(
+            Some(Err(None)) => {
+                Err(Failure::new(FailureKind::Connection, format!("flow test {test} was stopped")))
+            }
+            None => Err(Failure::new(
                 FailureKind::Connection,
                 format!("flow test {test}: not all flows are connected"),
             )),
@@ -174,7 +176,7 @@ impl FlowAgent {
 
     fn find(&mut self, test: u64) -> Result<&mut Running, Failure> {
         self.running.as_mut().filter(|running| running.number == test).ok_or_else(|| {
-            failure(FailureKind::Invalid, format!("there is no flow test {test}: prepare it first"))
+            Failure::new(FailureKind::Invalid, format!("there is no flow test {test}: prepare it first"))
         })
     }
 }
@@ -218,7 +220,7 @@ fn refuse_to_load(root: &HostRoot, congestion_control: Option<&str>) -> Result<(
          `modprobe tcp_{name}` there may add it",
         available.split_whitespace().collect::<Vec<_>>().join(", ")
     );
-    Err(failure(FailureKind::Invalid, message))
+    Err(Failure::new(FailureKind::Invalid, message))
 }
 
 /// The role of this side: the client always connects.

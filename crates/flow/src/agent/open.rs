@@ -15,8 +15,6 @@ use clearstream_schema::{
 use clearstream_sys::socket as options;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 
-use crate::failure;
-
 /// Default send and receive buffers of UDP sockets: UDP has no autotuning, and the kernel's default of 208 KiB
 /// overflows at once.
 const UDP_BUFFER_BYTES: usize = 4 << 20;
@@ -51,7 +49,7 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
     };
     let socket = Socket::new(domain, kind, Some(protocol)).map_err(|error| match config.protocol {
         // EPROTONOSUPPORT, EINVAL: not built in; ENOPROTOOPT: disabled.
-        Protocol::Mptcp => failure(
+        Protocol::Mptcp => Failure::new(
             FailureKind::Unsupported,
             format!("this host has no MPTCP ({error}): it needs Linux 5.6 with net.mptcp.enabled=1"),
         ),
@@ -77,19 +75,17 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
         choose_congestion_control(&socket, config, part)?;
         if part.sends && config.method == SendMethod::Zerocopy {
             options::enable_zerocopy(&socket).map_err(|error| {
-                failure(FailureKind::Unsupported, format!("this socket cannot send by zerocopy: {error}"))
+                Failure::new(
+                    FailureKind::Unsupported,
+                    format!("this socket cannot send by zerocopy: {error}"),
+                )
             })?;
         }
     }
     if let Some(rate) = config.pacing.filter(|_| part.sends) {
         options::set_pacing(&socket, rate.0 / 8).map_err(step("set the pacing rate"))?;
     }
-    if let Some(dscp) = config.dscp {
-        // The upper six bits of the former type-of-service byte (RFC 2474).
-        let byte = u32::from(dscp.0) << 2;
-        let set = if family.is_ipv4() { socket.set_tos_v4(byte) } else { socket.set_tclass_v6(byte) };
-        set.map_err(step("set the DSCP"))?;
-    }
+    super::options::set(&socket, config)?;
     Ok(socket)
 }
 
@@ -151,7 +147,7 @@ pub(super) fn choose_congestion_control(
     match socket.set_tcp_congestion(name.as_bytes()) {
         // Reserved for root: the host's default stays effective, which is reported afterwards.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        Err(_) => Err(failure(
+        Err(_) => Err(Failure::new(
             FailureKind::Invalid,
             format!(
                 "congestion control {name} is not available on this host; available: {} (modprobe tcp_{name} may add it)",
@@ -179,9 +175,13 @@ pub(super) fn bind(
         socket.bind_device(Some(name.as_bytes())).map_err(|error| {
             let kind = match error.kind() {
                 io::ErrorKind::PermissionDenied => FailureKind::Unsupported,
-                _ => FailureKind::Invalid,
+                // SO_BINDTODEVICE's only other error (socket(7)): there is no such interface.
+                _ => FailureKind::Name,
             };
-            failure(kind, format!("cannot bind to interface {name}: {error}; `ip link` lists the interfaces"))
+            Failure::new(
+                kind,
+                format!("cannot bind to interface {name}: {error}; `ip link` lists the interfaces"),
+            )
         })?;
     }
     socket.bind(&address.into()).map_err(|error| {
@@ -200,7 +200,7 @@ pub(super) fn bind(
             ),
             _ => return Failure::of_system(&format!("bind to {address}"), &error),
         };
-        failure(kind, advice)
+        Failure::new(kind, advice)
     })
 }
 
@@ -247,7 +247,7 @@ pub(super) fn bind_client(
     if address.is_ipv4() != server.is_ipv4() {
         let message =
             format!("bind-address {address} is of another family than the server's {}", server.ip());
-        return Err(failure(FailureKind::Invalid, message));
+        return Err(Failure::new(FailureKind::Invalid, message));
     }
     let address = SocketAddr::new(address, port.unwrap_or(0));
     bind(socket, address, config.bind_interface.as_deref(), "source-port")
@@ -256,5 +256,5 @@ pub(super) fn bind_client(
 /// The local address of a socket.
 pub(super) fn local_address(socket: &Socket) -> Result<SocketAddr, Failure> {
     let address = socket.local_addr().map_err(step("read the socket's address"))?;
-    address.as_socket().ok_or_else(|| failure(FailureKind::Internal, "the socket has no IP address"))
+    address.as_socket().ok_or_else(|| Failure::new(FailureKind::Internal, "the socket has no IP address"))
 }

@@ -2,7 +2,7 @@
 
 use clearstream_host::HostRoot;
 use clearstream_schema::{
-    ByteCount, Dscp,
+    ByteCount,
     flow::{FlowConfig, Protocol, ReceiveMethod, SendMethod, SocketSettings},
     notice::Notice,
 };
@@ -84,17 +84,11 @@ pub(super) fn of_socket(
             Some(datagrams) => datagrams.size as u64,
             None => tcp_info::read(socket).map_or(0, |info| info.send_mss_bytes.into()),
         },
-        dscp: dscp(socket),
+        options: super::options::read(socket),
         interface: socket.device().ok().flatten().map(|name| String::from_utf8_lossy(&name).into_owned()),
         method: part.sends.then_some(if stream { config.method } else { SendMethod::Copy }),
         receive: part.receives.then_some(if stream { config.receive } else { ReceiveMethod::Copy }),
     }
-}
-
-/// The upper six bits of the former type-of-service byte (RFC 2474).
-fn dscp(socket: &Socket) -> Option<Dscp> {
-    let byte = if socket.local_addr().ok()?.is_ipv4() { socket.tos_v4() } else { socket.tclass_v6() };
-    Some(Dscp(u8::try_from(byte.ok()? >> 2).ok()?))
 }
 
 /// Names the sysctl that keeps a buffer below what was requested.

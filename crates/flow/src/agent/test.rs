@@ -27,7 +27,6 @@ use crate::{
     calls::{Finished, IntervalPassed, Ready},
     check::DATAGRAM_MAX,
     data::{Datagrams, Gate, Operation, Outcome, SEGMENTS_MAX},
-    failure,
     preamble::Secret,
     schedule::Schedule,
 };
@@ -176,7 +175,7 @@ impl Test {
             return Some(first_failure(&outcomes).unwrap_or_else(|| {
                 let message =
                     format!("no data arrived within {} s after the start", FIRST_DATA_TIMEOUT.as_secs());
-                failure(FailureKind::Connection, message)
+                Failure::new(FailureKind::Connection, message)
             }));
         };
         first_failure(&outcomes).or_else(|| early_end(&schedule, ended_at))
@@ -205,7 +204,7 @@ impl Test {
 
 pub(super) fn first_failure(outcomes: &[(u32, Outcome)]) -> Option<Failure> {
     outcomes.iter().find_map(|(flow, outcome)| match outcome {
-        Outcome::Failed(error) => Some(failure(
+        Outcome::Failed(error) => Some(Failure::new(
             FailureKind::Connection,
             format!("flow {flow}: the data connection failed: {error}"),
         )),
@@ -218,7 +217,7 @@ fn early_end(schedule: &Schedule, ended_at: Duration) -> Option<Failure> {
     let end = schedule.end()?;
     (ended_at + EARLY_END < end).then(|| {
         let (after, of) = (ended_at.as_secs_f64(), end.as_secs_f64());
-        failure(
+        Failure::new(
             FailureKind::Connection,
             format!("the peer closed the data connections after {after:.2} of {of:.2} s"),
         )

@@ -2,6 +2,7 @@
 
 use clearstream_control::PeerError;
 use clearstream_schema::{control::Failure, flow::FlowSummary};
+use clearstream_schema::{control::FailureKind, failure::Classified};
 
 /// Why a flow test did not complete.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,15 @@ pub enum FlowError {
         /// Results up to the failure, if data flowed at all.
         partial: Option<Box<FlowSummary>>,
     },
+}
+
+impl Classified for FlowError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Invalid(failure) | Self::Failed { failure, .. } => failure.kind,
+            Self::Peer(error) | Self::PeerLost { source: error, .. } => error.failure_kind(),
+        }
+    }
 }
 
 impl FlowError {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     calls::{Connect, Finished, IntervalPassed, Listen, Ready, Start, Stop},
-    check, failure,
+    check,
     schedule::Schedule,
 };
 
@@ -184,7 +184,7 @@ impl<'a> Session<'a> {
             }
             if Instant::now() >= until {
                 let message = format!("not all flows were ready within {} s", READY_TIMEOUT.as_secs());
-                return Err(self.failed(Side::Server, failure(FailureKind::Connection, message), None));
+                return Err(self.failed(Side::Server, Failure::new(FailureKind::Connection, message), None));
             }
             if stop.load(Relaxed) {
                 // The summary of a test that never ran: nothing measured.
@@ -220,7 +220,7 @@ impl<'a> Session<'a> {
             if until.is_some_and(|until| Instant::now() >= until) {
                 let late = if self.client.finished { Side::Server } else { Side::Client };
                 let message = "the test did not end in time";
-                return Err(Interruption::Failed(late, failure(FailureKind::Connection, message)));
+                return Err(Interruption::Failed(late, Failure::new(FailureKind::Connection, message)));
             }
             for side in [Side::Server, Side::Client] {
                 if !self.end(side).finished {

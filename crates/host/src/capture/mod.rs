@@ -17,6 +17,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_netlink::{RouteSocket, ethtool::Ethtool, netdev::Netdev, source_translations};
 use clearstream_schema::{
     host::{HostReport, Nic},
@@ -130,6 +132,12 @@ pub enum CaptureError {
         /// Its version.
         found: u32,
     },
+}
+
+impl Classified for CaptureError {
+    fn failure_kind(&self) -> FailureKind {
+        FailureKind::File
+    }
 }
 
 /// Options of a capture.

@@ -20,7 +20,6 @@ use socket2::Socket;
 use super::request;
 use crate::{
     control::Control,
-    error::failure,
     parameters::Parameters,
     summary::role_of,
     tally::Stream,
@@ -37,7 +36,7 @@ const COOKIE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens the control connection to the first address that accepts it.
 pub(super) fn control(host: &str, addresses: &[SocketAddr], config: &FlowConfig) -> Result<Control, Failure> {
-    let mut last = failure(FailureKind::Unreachable, format!("{host} has no address"));
+    let mut last = Failure::new(FailureKind::Unreachable, format!("{host} has no address"));
     for address in addresses {
         match connect(*address, config) {
             Ok(stream) => {
@@ -85,7 +84,7 @@ fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> Failure {
         }
         _ => error.to_string(),
     };
-    failure(FailureKind::Unreachable, format!("no iperf3 server at {host} ({address}): {advice}"))
+    Failure::new(FailureKind::Unreachable, format!("no iperf3 server at {host} ({address}): {advice}"))
 }
 
 /// A test whose streams are being connected.
@@ -123,7 +122,7 @@ impl Streams<'_> {
         let mut socket = engine::connect(self.config, self.server, role, number)?;
         let lost = |error: io::Error| {
             let message = format!("flow {number}: {} closed the connection: {error}", self.server);
-            failure(FailureKind::Connection, message)
+            Failure::new(FailureKind::Connection, message)
         };
         socket.set_write_timeout(Some(COOKIE_TIMEOUT)).map_err(lost)?;
         socket.write_all(self.cookie.bytes()).map_err(lost)?;
@@ -158,7 +157,7 @@ impl Streams<'_> {
             ),
             _ => format!("flow {number}: {} cannot be reached over UDP: {error}", self.server),
         };
-        failure(FailureKind::Connection, message)
+        Failure::new(FailureKind::Connection, message)
     }
 }
 

@@ -27,7 +27,7 @@ use self::{
     session::{Ended, Session},
 };
 use crate::{
-    error::{Iperf3Error, failure},
+    error::Iperf3Error,
     parameters::Parameters,
     results::Results,
     summary::{Inputs, own_results},
@@ -199,7 +199,7 @@ impl Test<'_> {
             }
             session.poll()?;
             if session.is_stopped() {
-                return Err(Ended(failure(FailureKind::Connection, "stopped before data flowed")));
+                return Err(Ended(Failure::new(FailureKind::Connection, "stopped before data flowed")));
             }
             if Instant::now() >= until {
                 let message = format!(
@@ -208,7 +208,7 @@ impl Test<'_> {
                     FIRST_DATA_TIMEOUT.as_secs()
                 );
                 return Err(Ended(
-                    self.engine.failure().unwrap_or(failure(FailureKind::Connection, message)),
+                    self.engine.failure().unwrap_or(Failure::new(FailureKind::Connection, message)),
                 ));
             }
         }
@@ -233,7 +233,7 @@ impl Test<'_> {
                 let reason = session.reason().or_else(|| self.engine.failure());
                 return Err(Ended(reason.unwrap_or_else(|| {
                     let message = format!("{} closed the data connections", session.name());
-                    failure(FailureKind::Connection, message)
+                    Failure::new(FailureKind::Connection, message)
                 })));
             }
             if let Some(failed) = self.engine.failure() {

@@ -8,11 +8,8 @@ use clearstream_schema::{
     flow::{Direction, FlowConfig, Protocol, ReceiveMethod, SendMethod},
 };
 
-use crate::{
-    error::failure,
-    parameters::{
-        DATAGRAM, DURATION_MAX_S, Parameters, STREAMS_MAX, TRANSFER_MAX, WARM_UP_MAX_S, WINDOW_MAX,
-    },
+use crate::parameters::{
+    DATAGRAM, DURATION_MAX_S, Parameters, STREAMS_MAX, TRANSFER_MAX, WARM_UP_MAX_S, WINDOW_MAX,
 };
 
 /// MSS of a TCP socket without a set value (`TCP_MSS_DEFAULT`).
@@ -24,7 +21,7 @@ const RATE_MAX_BPS: u64 = 1_000_000_000_000;
 const NANOS: u64 = 1_000_000_000;
 
 fn invalid(message: impl Into<String>) -> Failure {
-    failure(FailureKind::Invalid, message)
+    Failure::new(FailureKind::Invalid, message)
 }
 
 /// Rejects configurations that an iperf3 server does not support.

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     control::{Control, POLL_INTERVAL, Received},
-    error::{ProtocolError, failure},
+    error::ProtocolError,
     results::Results,
     wire::State,
 };
@@ -76,7 +76,10 @@ impl<'a> Session<'a> {
     }
 
     fn lost(&self, error: &io::Error) -> Failure {
-        failure(FailureKind::Connection, format!("{}: the control connection failed: {error}", self.name))
+        Failure::new(
+            FailureKind::Connection,
+            format!("{}: the control connection failed: {error}", self.name),
+        )
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
@@ -106,9 +109,10 @@ impl<'a> Session<'a> {
             Received::Closed(error) => Err(match (self.machine.closed(), error) {
                 (Some(refused), _) => self.refused(&refused),
                 (None, Some(error)) => self.lost(&error),
-                (None, None) => {
-                    failure(FailureKind::Connection, format!("{} closed the control connection", self.name))
-                }
+                (None, None) => Failure::new(
+                    FailureKind::Connection,
+                    format!("{} closed the control connection", self.name),
+                ),
             }),
         }
     }
@@ -125,7 +129,7 @@ impl<'a> Session<'a> {
                 return Ok(Some(event));
             }
             if self.is_stopped() && !self.ending {
-                return Err(failure(FailureKind::Connection, "stopped before data flowed"));
+                return Err(Failure::new(FailureKind::Connection, "stopped before data flowed"));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -140,9 +144,10 @@ impl<'a> Session<'a> {
         match self.next(timeout)? {
             Some(event) if event == *wanted => Ok(()),
             // The state machine permits no other event.
-            Some(_) => {
-                Err(failure(FailureKind::Connection, format!("{}: unexpected protocol state", self.name)))
-            }
+            Some(_) => Err(Failure::new(
+                FailureKind::Connection,
+                format!("{}: unexpected protocol state", self.name),
+            )),
             None => Err(self.silent(timeout)),
         }
     }
@@ -151,9 +156,10 @@ impl<'a> Session<'a> {
     pub(super) fn results(&mut self, timeout: Duration) -> Result<Results, Failure> {
         match self.next(timeout)? {
             Some(ClientEvent::Results(results)) => Ok(*results),
-            Some(_) => {
-                Err(failure(FailureKind::Connection, format!("{}: unexpected protocol state", self.name)))
-            }
+            Some(_) => Err(Failure::new(
+                FailureKind::Connection,
+                format!("{}: unexpected protocol state", self.name),
+            )),
             None => Err(self.silent(timeout)),
         }
     }
@@ -164,7 +170,7 @@ impl<'a> Session<'a> {
             self.name,
             timeout.as_secs()
         );
-        failure(FailureKind::Connection, message)
+        Failure::new(FailureKind::Connection, message)
     }
 
     /// Checks whether the server has ended the test.

@@ -20,7 +20,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::machine::{ServerEvent, ServerMachine};
 use crate::{
-    error::{ProtocolError, code, error_message, failure},
+    error::{ProtocolError, code, error_message},
     parameters::Parameters,
     wire::{COOKIE_BYTES, Cookie, State},
 };
@@ -300,7 +300,7 @@ fn parameters(waiting: &mut Waiting<Hello>) -> Result<Option<Box<Parameters>>, F
         let read = match (&waiting.socket).read(&mut bytes) {
             Ok(0) => {
                 let message = format!("{peer} closed the control connection");
-                return Err(failure(FailureKind::Connection, message));
+                return Err(Failure::new(FailureKind::Connection, message));
             }
             Ok(length) => machine.take(bytes.get(..length).unwrap_or(&bytes)),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -308,7 +308,7 @@ fn parameters(waiting: &mut Waiting<Hello>) -> Result<Option<Box<Parameters>>, F
             }
             Err(error) => {
                 let message = format!("{peer}: the control connection failed: {error}");
-                return Err(failure(FailureKind::Connection, message));
+                return Err(Failure::new(FailureKind::Connection, message));
             }
         };
         // A client sends nothing after its parameters before it was asked to.

@@ -17,10 +17,7 @@ use crate::document::{Iperf3Interval, Iperf3Summary};
 use clearstream_schema::control::{Failure, FailureKind};
 
 use self::listener::{Arrival, Listener};
-use crate::{
-    error::{Iperf3Error, failure},
-    parameters::Parameters,
-};
+use crate::{error::Iperf3Error, parameters::Parameters};
 
 /// Interval at which an idle server checks the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -74,17 +71,17 @@ impl Server {
     /// The address is in use, is not an address of this host, or is not permitted.
     pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<Self, Failure> {
         let listener = Listener::open(address).map_err(|error| match error.kind() {
-            ErrorKind::AddrInUse => failure(
+            ErrorKind::AddrInUse => Failure::new(
                 FailureKind::InUse,
                 format!(
                     "{address} is in use: does an `iperf3 -s` run here? Choose another --listen ADDRESS:PORT"
                 ),
             ),
-            ErrorKind::AddrNotAvailable => failure(
+            ErrorKind::AddrNotAvailable => Failure::new(
                 FailureKind::Invalid,
                 format!("{} is no address of this host: `ip address` lists them", address.ip()),
             ),
-            ErrorKind::PermissionDenied => failure(
+            ErrorKind::PermissionDenied => Failure::new(
                 FailureKind::Unsupported,
                 format!("port {} is reserved for root: choose one above 1023", address.port()),
             ),

@@ -22,7 +22,6 @@ use socket2::{Socket, TcpKeepalive};
 use super::listener::Connection;
 use crate::{
     client::connect::{add_datagrams, shape},
-    error::failure,
     parameters::{DURATION_MAX_S, Parameters},
     summary::{notice, role_of},
     tally::Stream,
@@ -82,7 +81,7 @@ fn missing(have: usize, want: usize) -> Failure {
         "{have} of {want} streams were connected within {} s: does a firewall drop them?",
         CONNECT_TIMEOUT.as_secs()
     );
-    failure(FailureKind::Connection, message)
+    Failure::new(FailureKind::Connection, message)
 }
 
 /// Accepts the TCP connections of a test. `watch` fails when the client has gone.
@@ -178,7 +177,7 @@ impl Hellos {
         let socket = engine::open_socket(config, local.ip(), Role::Receive)?;
         let step = |error: std::io::Error| match error.kind() {
             ErrorKind::AddrInUse => {
-                failure(FailureKind::InUse, format!("UDP port {} is in use on this host", local.port()))
+                Failure::new(FailureKind::InUse, format!("UDP port {} is in use on this host", local.port()))
             }
             _ => Failure::of_system(&format!("open UDP port {}", local.port()), &error),
         };

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     control::{Control, Received},
-    error::{Iperf3Error, ProtocolError, code, error_message, failure},
+    error::{Iperf3Error, ProtocolError, code, error_message},
     parameters::Parameters,
     results::{Results, Retransmits},
     summary::{Inputs, notice, own_results},
@@ -92,11 +92,11 @@ struct Client<'a> {
 impl Client<'_> {
     fn lost(&self, error: &std::io::Error) -> Failure {
         let message = format!("{}: the control connection failed: {error}", self.control.peer);
-        failure(FailureKind::Connection, message)
+        Failure::new(FailureKind::Connection, message)
     }
 
     fn out_of_step(&self) -> Failure {
-        failure(FailureKind::Connection, format!("{}: unexpected protocol state", self.control.peer))
+        Failure::new(FailureKind::Connection, format!("{}: unexpected protocol state", self.control.peer))
     }
 
     fn send_state(&mut self, state: State) -> Result<(), Failure> {
@@ -115,7 +115,7 @@ impl Client<'_> {
         if self.stop.load(Relaxed) {
             drop(self.control.send_state(State::ServerTerminate));
             let message = format!("{}: stopped by this server's operator", self.control.peer);
-            return Err(failure(FailureKind::Connection, message));
+            return Err(Failure::new(FailureKind::Connection, message));
         }
         match self.control.receive(timeout) {
             Received::Nothing => Ok(()),
@@ -123,7 +123,7 @@ impl Client<'_> {
                 let peer = self.control.peer.to_string();
                 let events = self.machine.take(&bytes).map_err(|error| match error {
                     ProtocolError::Terminated => {
-                        failure(FailureKind::Connection, format!("{peer} ended its test"))
+                        Failure::new(FailureKind::Connection, format!("{peer} ended its test"))
                     }
                     error => error.failure(&peer),
                 })?;
@@ -133,7 +133,7 @@ impl Client<'_> {
             Received::Closed(Some(error)) => Err(self.lost(&error)),
             Received::Closed(None) => {
                 let message = format!("{} closed the control connection", self.control.peer);
-                Err(failure(FailureKind::Connection, message))
+                Err(Failure::new(FailureKind::Connection, message))
             }
         }
     }
@@ -149,7 +149,7 @@ impl Client<'_> {
             if left.is_zero() {
                 self.is_silent = true;
                 let message = format!("{} sent nothing for {} s", self.control.peer, timeout.as_secs());
-                return Err(failure(FailureKind::Connection, message));
+                return Err(Failure::new(FailureKind::Connection, message));
             }
             self.read(left.min(POLL_INTERVAL))?;
         }
@@ -333,7 +333,7 @@ impl<'a> Test<'a> {
         };
         client.is_silent = true;
         let message = format!("{}: {what}", client.control.peer);
-        Err(client.refuse(Refusal(failure(FailureKind::Connection, message), over)))
+        Err(client.refuse(Refusal(Failure::new(FailureKind::Connection, message), over)))
     }
 
     fn interval(&mut self, warm_up: bool, events: &mut dyn FnMut(ServerEvent<'_>)) {

@@ -1,5 +1,6 @@
 //! Lifecycle of real labs: up, found, entered, changed, taken down, and killed.
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use std::{
     fs,
     os::unix::process::CommandExt,
@@ -8,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::{LabError, LabErrorKind, down, file, list, open, up};
+use clearstream_lab::{LabError, down, file, list, open, up};
 use serde_json::Value;
 
 use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};
@@ -125,7 +126,7 @@ fn root_ip_shows_the_settings_of_the_file() {
     ] {
         let error = outcome.unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
-        assert_eq!(error.kind(), LabErrorKind::Invalid);
+        assert_eq!(error.failure_kind(), FailureKind::Invalid);
     }
 }
 
@@ -135,7 +136,7 @@ fn root_name_in_use_is_rejected() {
     let lab = Lab::up(&file).unwrap();
     let error = up(&file, keeper()).unwrap_err();
     assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
-    assert_eq!(error.kind(), LabErrorKind::Name);
+    assert_eq!(error.failure_kind(), FailureKind::Name);
     assert_eq!(output(&lab.0, "here", "hostname").trim(), "here", "the first one goes on");
 }
 
@@ -186,17 +187,17 @@ fn root_killed_keeper_leaves_nothing_and_the_next_start_clears_up() {
 
 #[test]
 fn root_lab_that_cannot_be_created_leaves_nothing_and_reports_why() {
-    let refusals: [(&str, &str, LabErrorKind); 3] = [
-        ("net.core.rmem_max", "whole machine", LabErrorKind::Invalid),
-        ("net.ipv4.no_such_thing", "misspelt", LabErrorKind::Invalid),
-        ("net.ipv4.tcp_rmem", "rejects this value", LabErrorKind::Invalid),
+    let refusals: [(&str, &str, FailureKind); 3] = [
+        ("net.core.rmem_max", "whole machine", FailureKind::Invalid),
+        ("net.ipv4.no_such_thing", "misspelt", FailureKind::Invalid),
+        ("net.ipv4.tcp_rmem", "rejects this value", FailureKind::Invalid),
     ];
     for (key, expected, kind) in refusals {
         let mut file = pair("refused", "");
         file.hosts[1].sysctls.insert(key.to_owned(), "many".to_owned());
         let error = up(&file, keeper()).unwrap_err();
         assert!(error.to_string().contains(expected) && error.to_string().contains("there"), "{error}");
-        assert_eq!(error.kind(), kind, "{error}");
+        assert_eq!(error.failure_kind(), kind, "{error}");
         assert!(!Path::new("/run/clearstream/labs").join(&file.name).exists());
     }
     // Only what the machine allows can be selected by sysctl; routes may use
@@ -236,7 +237,7 @@ fn root_missing_privilege_is_reported() {
     unprivileged.uid(65534).gid(65534).env("XDG_RUNTIME_DIR", &folder).current_dir("/");
     let error = up(&pair("nobody", ""), unprivileged).unwrap_err();
     fs::remove_dir_all(&folder).unwrap();
-    assert_eq!(error.kind(), LabErrorKind::Unsupported, "{error}");
+    assert_eq!(error.failure_kind(), FailureKind::Unsupported, "{error}");
     assert!(error.to_string().contains("CAP_SYS_ADMIN") && error.to_string().contains("root"), "{error}");
 }
 

@@ -1,6 +1,7 @@
 //! Switches and faults in real labs, verified by `ip`, `ping`, and by packets
 //! that the hosts do not receive.
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use std::{
     collections::BTreeSet,
     fs,
@@ -10,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::{LabError, LabErrorKind, RunningLab, down, file};
+use clearstream_lab::{LabError, RunningLab, down, file};
 use clearstream_schema::lab::{FaultKind, LabFault, LabFile};
 
 use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};
@@ -249,7 +250,7 @@ fn root_impossible_faults_are_rejected_and_change_nothing() {
     ] {
         let error = lab.0.inject_fault(&fault).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
-        assert_eq!(error.kind(), LabErrorKind::Invalid);
+        assert_eq!(error.failure_kind(), FailureKind::Invalid);
     }
     assert!(matches!(lab.0.clear_faults(Some("three"), None), Err(LabError::NoHost { .. })));
     assert!(lab.0.faults().unwrap().is_empty() && replies(&lab.0, "client", "10.98.2.1", 56));

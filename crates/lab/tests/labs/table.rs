@@ -1,6 +1,7 @@
 //! Link properties in real labs, for each backend. netem is tested where the
 //! kernel has it; elsewhere its error is tested.
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -8,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_lab::{LabError, LabErrorKind};
+use clearstream_lab::LabError;
 use clearstream_schema::lab::{DelayLineStats, LinkBackend};
 
 use crate::common::{Inside, Lab, pair};
@@ -21,7 +22,7 @@ fn make(name: &str, link: &str, backend: LinkBackend) -> Option<Lab> {
     file.links[0].backend = backend;
     match Lab::up(&file) {
         Ok(lab) => Some(lab),
-        Err(error) if backend == LinkBackend::Netem && error.kind() == LabErrorKind::Unsupported => {
+        Err(error) if backend == LinkBackend::Netem && error.failure_kind() == FailureKind::Unsupported => {
             assert!(error.to_string().contains("netem"), "{error}");
             #[expect(clippy::print_stderr, reason = "no silent skip")]
             {
@@ -265,7 +266,7 @@ fn root_netem_is_supported_or_rejected_by_name() {
     match Lab::up(&file) {
         Ok(_) => {}
         Err(error @ LabError::Keeper { .. }) => {
-            assert_eq!(error.kind(), LabErrorKind::Unsupported);
+            assert_eq!(error.failure_kind(), FailureKind::Unsupported);
             let message = error.to_string();
             assert!(message.contains("netem") && message.contains("link[0].backend"), "{message}");
             assert!(message.contains("delay-line"), "{message}");

@@ -10,6 +10,8 @@ pub(crate) mod split;
 
 use std::{fmt, io, path::PathBuf, str::FromStr};
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_schema::routing::HostRouting;
 
 pub use self::folder::{FolderWriter, Summary};
@@ -186,6 +188,18 @@ pub enum RenderError {
         /// Cause.
         source: io::Error,
     },
+}
+
+impl Classified for RenderError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Unwritable { .. } | Self::Inconsistent { .. } | Self::NotByHost | Self::Twice(_) => {
+                FailureKind::Invalid
+            }
+            Self::NotEmpty { .. } => FailureKind::Name,
+            Self::Write { .. } => FailureKind::File,
+        }
+    }
 }
 
 pub(crate) const APPLY: &str = include_str!("files/apply");

@@ -3,9 +3,10 @@
 use std::fs;
 
 use crate::common::{Tree, plan, step, sysctl};
-use clearstream_plan::{Event, Permitted, PlanError, apply, failure, history, read, recover, revert, verify};
+use clearstream_plan::{Event, Permitted, PlanError, apply, history, read, recover, revert, verify};
 use clearstream_schema::{
     control::FailureKind,
+    failure::Classified,
     plan::{JournalState, Setting},
 };
 
@@ -120,7 +121,7 @@ fn settings_outside_of_the_families_are_the_operators() {
             error.to_string().contains("kernel.core_pattern: not a setting that a plan may name"),
             "{error}"
         );
-        assert_eq!(failure(&error).kind, FailureKind::Forbidden);
+        assert_eq!(error.failure_kind(), FailureKind::Forbidden);
     }
     assert_eq!(now(), "core\n");
     assert!(read(std::slice::from_ref(&key), &agent()).is_err() && verify(&plan, &agent()).is_err());

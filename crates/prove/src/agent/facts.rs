@@ -6,10 +6,7 @@ use clearstream_host::HostRoot;
 use clearstream_netlink::RouteSocket;
 use clearstream_schema::control::{Failure, FailureKind};
 
-use super::{
-    super::calls::{HostRouteFacts, InterfaceFacts},
-    failure,
-};
+use super::super::calls::{HostRouteFacts, InterfaceFacts};
 
 /// Sysctls of the whole namespace.
 const SYSCTLS: [&str; 8] = [
@@ -25,7 +22,7 @@ const SYSCTLS: [&str; 8] = [
 
 /// Reads the state; missing sysctls are omitted.
 pub(super) fn read(root: &HostRoot) -> Result<HostRouteFacts, Failure> {
-    let refused = |error| failure(FailureKind::Unsupported, format!("read interfaces: {error}"));
+    let refused = |error| Failure::new(FailureKind::Unsupported, format!("read interfaces: {error}"));
     let mut socket = RouteSocket::open().map_err(refused)?;
     let addresses = socket.all_addresses().map_err(refused)?;
     let mut sysctls = BTreeMap::new();

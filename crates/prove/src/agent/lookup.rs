@@ -7,17 +7,17 @@ use clearstream_netlink::{NetlinkError, RouteQuery, RouteSocket};
 use clearstream_route::{live, ways};
 use clearstream_schema::control::{Failure, FailureKind};
 
-use super::{
-    super::calls::{Decision, Lookup, LookupResult, MOST_WIRE_LOOKUPS},
-    failure,
-};
+use super::super::calls::{Decision, Lookup, LookupResult, MOST_WIRE_LOOKUPS};
 
 /// Looks up every flow, in order.
 pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
     if lookup.ports.len() > MOST_WIRE_LOOKUPS {
-        return Err(failure(FailureKind::Invalid, format!("at most {MOST_WIRE_LOOKUPS} lookups at a time")));
+        return Err(Failure::new(
+            FailureKind::Invalid,
+            format!("at most {MOST_WIRE_LOOKUPS} lookups at a time"),
+        ));
     }
-    let refused = |error| failure(FailureKind::Unsupported, format!("route lookup: {error}"));
+    let refused = |error| Failure::new(FailureKind::Unsupported, format!("route lookup: {error}"));
     let mut socket = RouteSocket::open().map_err(refused)?;
     let mut places = HashMap::new();
     let mut found = LookupResult::default();

@@ -82,7 +82,7 @@ impl ProofAgent {
             self.observed = Some(observer.finish()?);
         }
         let Some(mut report) = self.observed.take() else {
-            return Err(failure(FailureKind::Invalid, "nothing is being observed on this host"));
+            return Err(Failure::new(FailureKind::Invalid, "nothing is being observed on this host"));
         };
         if report.flows.len() > MOST_OBSERVED_FLOWS {
             let rest = report.flows.split_off(MOST_OBSERVED_FLOWS);
@@ -105,10 +105,6 @@ fn path_mtu(search: &PathMtu) -> Result<PathMtuFound, Failure> {
     }))
 }
 
-fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
-}
-
 /// Message of a flow. The cookie is sent as its digits.
 fn message(head: [u8; 4], cookie: &Cookie) -> Result<[u8; MESSAGE_BYTES], Failure> {
     let digits: &[u8; 32] = cookie
@@ -117,7 +113,9 @@ fn message(head: [u8; 4], cookie: &Cookie) -> Result<[u8; MESSAGE_BYTES], Failur
         .try_into()
         .ok()
         .filter(|digits: &&[u8; 32]| digits.iter().all(u8::is_ascii_hexdigit))
-        .ok_or_else(|| failure(FailureKind::Invalid, "the proof's cookie must be 32 hexadecimal digits"))?;
+        .ok_or_else(|| {
+            Failure::new(FailureKind::Invalid, "the proof's cookie must be 32 hexadecimal digits")
+        })?;
     let mut bytes = [0; MESSAGE_BYTES];
     bytes[..4].copy_from_slice(&head);
     bytes[4..36].copy_from_slice(digits);

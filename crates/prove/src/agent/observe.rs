@@ -18,10 +18,7 @@ use clearstream_schema::control::{Failure, FailureKind};
 use clearstream_sys::{packet_socket::PacketSocket, socket::force_receive_buffer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    super::calls::{MOST_OBSERVED_PORTS, Observation, Observe, ObservedFlow, Passed, WireProtocol},
-    failure,
-};
+use super::super::calls::{MOST_OBSERVED_PORTS, Observation, Observe, ObservedFlow, Passed, WireProtocol};
 
 /// Receive buffer; queued packets take about 1 KiB each.
 const BUFFER_BYTES: usize = 32 << 20;
@@ -43,11 +40,11 @@ impl Observer {
     pub(super) fn open(what: &Observe) -> Result<Self, Failure> {
         if what.ports.is_empty() || what.ports.len() > MOST_OBSERVED_PORTS {
             let text = format!("name 1 to {MOST_OBSERVED_PORTS} ports to observe");
-            return Err(failure(FailureKind::Invalid, text));
+            return Err(Failure::new(FailureKind::Invalid, text));
         }
         let interfaces = numbers(&what.interfaces)?;
         let socket = PacketSocket::open(&what.ports).map_err(|error| match error.kind() {
-            ErrorKind::PermissionDenied => failure(
+            ErrorKind::PermissionDenied => Failure::new(
                 FailureKind::Unsupported,
                 "observing packets needs CAP_NET_RAW: run the agent as root on gateways",
             ),
@@ -76,7 +73,7 @@ impl Observer {
     pub(super) fn finish(mut self) -> Result<Observation, Failure> {
         self.stop.store(true, Ordering::Relaxed);
         let seen = self.thread.take().and_then(|thread| thread.join().ok());
-        seen.ok_or_else(|| failure(FailureKind::Internal, "the observing thread has died"))
+        seen.ok_or_else(|| Failure::new(FailureKind::Internal, "the observing thread has died"))
     }
 }
 
@@ -95,14 +92,14 @@ fn numbers(names: &[String]) -> Result<HashSet<u32>, Failure> {
     if names.is_empty() {
         return Ok(HashSet::new());
     }
-    let refused = |error| failure(FailureKind::Unsupported, format!("read interfaces: {error}"));
+    let refused = |error| Failure::new(FailureKind::Unsupported, format!("read interfaces: {error}"));
     let known = RouteSocket::open().and_then(|mut socket| socket.interfaces()).map_err(refused)?;
     names
         .iter()
         .map(|name| {
             let found = known.iter().find(|interface| interface.name == *name);
             found.map(|interface| interface.index).ok_or_else(|| {
-                failure(FailureKind::Invalid, format!("this host has no interface \"{name}\""))
+                Failure::new(FailureKind::Invalid, format!("this host has no interface \"{name}\""))
             })
         })
         .collect()

@@ -22,7 +22,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
     super::calls::{Connect, ConnectResult, MOST_WIRE_FLOWS},
-    MESSAGE_BYTES, REQUEST, RESPONSE, failure, message, same,
+    MESSAGE_BYTES, REQUEST, RESPONSE, message, same,
 };
 
 /// Time after which no more flows are opened.
@@ -36,7 +36,7 @@ const MOST_AT_ONCE: usize = 256;
 pub(super) fn run(flows: &Connect) -> Result<Vec<ConnectResult>, Failure> {
     if flows.ports.len() > MOST_WIRE_FLOWS || flows.source.is_ipv4() != flows.server.is_ipv4() {
         let text = format!("at most {MOST_WIRE_FLOWS} flows at a time, and addresses of one family");
-        return Err(failure(FailureKind::Invalid, text));
+        return Err(Failure::new(FailureKind::Invalid, text));
     }
     let mut run = Run {
         flows,
@@ -111,7 +111,7 @@ impl Run<'_> {
                 }
                 ErrorKind::AddrNotAvailable => {
                     let text = format!("{} is no address of this host: apply the plan first", source.ip());
-                    return Err(failure(FailureKind::Invalid, text));
+                    return Err(Failure::new(FailureKind::Invalid, text));
                 }
                 _ => return Err(internal(error)),
             }

@@ -16,7 +16,7 @@ use clearstream_admission::{Accepting, Limits, Proof, Strangers};
 use clearstream_schema::control::{Failure, FailureKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{super::calls::Listen, MESSAGE_BYTES, REQUEST, RESPONSE, failure, message, same};
+use super::{super::calls::Listen, MESSAGE_BYTES, REQUEST, RESPONSE, message, same};
 
 /// Timeout of a connection: one without a request, or not closed, by then is dropped.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ impl Responder {
         let response = message(RESPONSE, &listen.cookie)?;
         if listen.addresses.is_empty() || listen.addresses.len() > MOST_ADDRESSES {
             let text = format!("name 1 to {MOST_ADDRESSES} addresses to listen on");
-            return Err(failure(FailureKind::Invalid, text));
+            return Err(Failure::new(FailureKind::Invalid, text));
         }
         let mut port = listen.port;
         let mut listeners = Vec::new();
@@ -89,8 +89,8 @@ impl Drop for Responder {
 
 fn listen_failure(here: SocketAddr, error: &io::Error) -> Failure {
     match error.kind() {
-        ErrorKind::AddrInUse => failure(FailureKind::InUse, format!("{here} is in use on this host")),
-        ErrorKind::AddrNotAvailable => failure(
+        ErrorKind::AddrInUse => Failure::new(FailureKind::InUse, format!("{here} is in use on this host")),
+        ErrorKind::AddrNotAvailable => Failure::new(
             FailureKind::Invalid,
             format!("{} is no address of this host: apply the plan first", here.ip()),
         ),

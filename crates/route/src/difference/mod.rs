@@ -10,6 +10,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_netlink::LiveAddress;
 use clearstream_schema::{
     fabric::InfinibandMode,
@@ -96,6 +98,17 @@ pub enum DifferenceError {
     /// A rule without priority.
     #[error("a rule is planned without priority ({0}): give it one")]
     NoPriority(String),
+}
+
+impl Classified for DifferenceError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::NoInterface { .. } => FailureKind::Name,
+            Self::Held { .. } | Self::OtherGroup { .. } => FailureKind::Refused,
+            Self::UnknownGateway { .. } => FailureKind::Unreachable,
+            Self::NoPriority(_) => FailureKind::Invalid,
+        }
+    }
 }
 
 /// The smallest plan from `current` to `wanted`. Its steps are in the order in

@@ -1,6 +1,7 @@
 //! Errors of fabric files.
 
 use clearstream_configfile::ConfigError;
+use clearstream_schema::{control::FailureKind, failure::Classified};
 
 /// A fabric could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,4 +31,13 @@ pub enum FabricError {
         /// Its classes.
         known: String,
     },
+}
+
+impl Classified for FabricError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Config(error) => error.failure_kind(),
+            Self::NoHost { .. } | Self::NoClass { .. } => FailureKind::Name,
+        }
+    }
 }

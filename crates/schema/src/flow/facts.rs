@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{CpuUse, DirectionInterval, DirectionSummary, FlowConfig, ReceiveMethod, SendMethod};
 use crate::{
-    Dscp,
     counters::{CoreCounters, CpuThrottling, DriverCounters, InterfaceCounters, ProcessLoad},
     notice::Notice,
     tcp_info::TcpInfo,
@@ -57,9 +57,9 @@ pub struct SocketSettings {
     pub transfer_bytes: u64,
     /// TCP maximum segment size, or UDP datagram size.
     pub segment_bytes: u64,
-    /// `IP_TOS` or `IPV6_TCLASS`: its upper six bits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dscp: Option<Dscp>,
+    /// Further socket options, as read back, by the names of the options that request them: `dscp`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, Value>,
     /// `SO_BINDTODEVICE`; absent when bound to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use serde_json::Value;
+
 use super::{
     Direction, FLOW_SUMMARY_SCHEMA, FlowConfig, FlowSettings, FlowSummary, Protocol, SocketSettings,
 };
@@ -155,9 +157,20 @@ impl Side {
                 ..bytes("transfer", requested.transfer, socket.transfer_bytes)
             },
             bytes(segment, size, socket.segment_bytes),
-            SettingValue::of("dscp").requested(requested.dscp).effective(socket.dscp),
         ]
+        .into_iter()
+        .chain(of_options(requested, socket))
+        .collect()
     }
+}
+
+/// Socket options that have no field of their own.
+fn of_options(requested: &FlowConfig, socket: &SocketSettings) -> Vec<SettingValue> {
+    let keys = crate::json::to_value(requested).unwrap_or_default();
+    let of = |(name, value): (&String, &Value)| {
+        SettingValue::of(name).requested(keys.get(name).filter(|key| !key.is_null())).effective(Some(value))
+    };
+    socket.options.iter().map(of).collect()
 }
 
 fn of_sender(requested: &FlowConfig, effective: &FlowSettings, socket: &SocketSettings) -> [SettingValue; 5] {

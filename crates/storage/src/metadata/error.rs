@@ -3,9 +3,12 @@
 use std::{io, path::Path};
 
 use clearstream_ranks::RankError;
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::Classified,
+};
 
-use crate::{StorageError, stream::of_ranks};
+use crate::StorageError;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -33,20 +36,18 @@ impl From<MetadataError> for StorageError {
     fn from(error: MetadataError) -> Self {
         match error {
             MetadataError::Ranks(error) => Self::Ranks(error),
-            error => Self::Failed(error.failure()),
+            error => Self::Failed(error.to_failure()),
         }
     }
 }
 
-impl MetadataError {
-    /// As the failure that an agent returns to its controller.
-    pub(super) fn failure(self) -> Failure {
-        let message = self.to_string();
+impl Classified for MetadataError {
+    fn failure_kind(&self) -> FailureKind {
         match self {
-            Self::Ranks(error) => of_ranks(&error),
-            Self::File(failure) => failure,
-            Self::Remains(_) => Failure { kind: FailureKind::File, message },
-            Self::Invalid(_) => Failure { kind: FailureKind::Invalid, message },
+            Self::Ranks(error) => error.failure_kind(),
+            Self::File(failure) => failure.kind,
+            Self::Remains(_) => FailureKind::File,
+            Self::Invalid(_) => FailureKind::Invalid,
         }
     }
 }

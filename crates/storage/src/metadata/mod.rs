@@ -31,6 +31,7 @@ use clearstream_control::{Peer, PeerError};
 use clearstream_ranks::{THREADS_TRANSPORT, World, threads};
 use clearstream_schema::{
     control::{Failure, FailureKind},
+    failure::Classified,
     notice::Notice,
     storage::{
         host_names,
@@ -39,7 +40,7 @@ use clearstream_schema::{
 };
 
 use document::{Facts, document};
-pub use error::MetadataError;
+pub(crate) use error::MetadataError;
 use error::file_error;
 pub(crate) use measure::directories;
 use measure::{Ended, folder_name, measure};
@@ -64,11 +65,8 @@ const MAX_BYTES: u64 = 1 << 30;
 /// Maximum number of ranks of one process.
 const TASKS_MAX: u32 = 1024;
 
-/// Runs it at an agent. When `stop` is set or `timeout` is over, the phases are those until then.
-///
-/// # Errors
-/// [`StorageError`].
-pub fn run(
+/// [`RankBenchmark::at_agent`].
+pub(super) fn at_agent(
     agent: &mut Peer,
     config: &MetadataConfig,
     timeout: Duration,
@@ -217,13 +215,13 @@ pub(crate) fn run_threads(
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
     match first.map(Option::flatten) {
         Ok(Some(ended)) => StorageEnded {
-            failure: ended.error.map(MetadataError::failure),
+            failure: ended.error.map(|error| error.to_failure()),
             notices: ended.notices,
             kept_folder: ended.kept_folder,
             shape: ended.shape,
         },
         Ok(None) => StorageEnded::default(),
-        Err(error) => StorageEnded { failure: Some(error.failure()), ..StorageEnded::default() },
+        Err(error) => StorageEnded { failure: Some(error.to_failure()), ..StorageEnded::default() },
     }
 }
 
@@ -232,12 +230,8 @@ fn watched(folders: &[TestFolder], guard: &mut Guard) {
     folders.iter().for_each(|folder| folder.watch(Some(guard)));
 }
 
-/// Runs it by ranks on the hosts of the options, processes of an MPI job. When `stop` is set or `timeout` is over, the
-/// phases are those until then.
-///
-/// # Errors
-/// [`StorageError`].
-pub fn run_job(
+/// [`RankBenchmark::as_job`].
+pub(super) fn as_job(
     place: JobPlace<'_>,
     config: &MetadataConfig,
     timeout: Duration,
@@ -289,12 +283,8 @@ pub fn run_job(
     Ok(Ran { found: StorageMetadata { requested: config.clone(), ..found }, error })
 }
 
-/// One process of an MPI job as a rank; every rank calls it with the same configuration. Rank 0 has the result, and
-/// `on_phase` sees each phase there.
-///
-/// # Errors
-/// [`StorageError`]: the same one at every rank, unless a rank was lost.
-pub fn run_rank(
+/// [`RankBenchmark::as_rank`].
+pub(super) fn as_rank(
     world: &mut dyn World,
     config: &MetadataConfig,
     stop: &AtomicBool,

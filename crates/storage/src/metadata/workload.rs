@@ -1,15 +1,23 @@
 //! Workload `storage-metadata`: rates of operations on names, at the client.
 
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use clearstream_control::Peer;
+use clearstream_ranks::World;
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
+    notice::Notice,
     outcome::{MetricKind, Outcome},
-    storage::metadata::{MetadataConfig, MetadataPhase},
+    storage::metadata::{MetadataConfig, MetadataPhase, StorageMetadata},
 };
-use clearstream_workload::{CLIENT, Context, Sample, Samples, TrialError, Workload};
+use clearstream_workload::{CLIENT, Context, Sample, TrialError, Workload};
 
-use super::{check, run, run_job};
-use crate::{JobPlace, trial};
+use super::check;
+use crate::{
+    CommonOptions, JobPlace, Live, OnLive, Ran, RankBenchmark, RankSummary, StorageError, benchmark::trial,
+    guard::Guard, trial,
+};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,15 +69,75 @@ impl Workload for StorageMetadataWorkload {
         let more_directories = more.collect::<Result<_, TrialError>>()?;
         let config =
             MetadataConfig { directory: place.directory.clone(), more_directories, ..config.clone() };
-        let timeout = trial::timeout(self.time(&config));
-        let mut samples = Samples::of(&mut *context.on_event);
-        let mut on_phase = |phase: &MetadataPhase| samples.add(Sample::new(phase, None));
-        let found = if config.hosts.is_some() {
-            let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
-            run_job(job, &config, timeout, context.stop, &mut on_phase, &|_| ())
-        } else {
-            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_phase, &|_| ())
-        };
-        samples.end(found?.whole()?.outcome()?)
+        trial(self, context, (&config, &place), |phase: &MetadataPhase| Sample::new(phase, None))
+    }
+}
+
+impl RankBenchmark for StorageMetadataWorkload {
+    type Point = MetadataPhase;
+    type Summary = StorageMetadata;
+
+    fn at_agent(
+        agent: &mut Peer,
+        config: &MetadataConfig,
+        timeout: Duration,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(&MetadataPhase),
+        on_live: OnLive<'_>,
+    ) -> Result<Ran<StorageMetadata>, StorageError> {
+        super::at_agent(agent, config, timeout, stop, on_point, on_live)
+    }
+
+    fn as_job(
+        place: JobPlace<'_>,
+        config: &MetadataConfig,
+        timeout: Duration,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(&MetadataPhase),
+        on_live: OnLive<'_>,
+    ) -> Result<Ran<StorageMetadata>, StorageError> {
+        super::as_job(place, config, timeout, stop, on_point, on_live)
+    }
+
+    fn as_rank(
+        world: &mut dyn World,
+        config: &MetadataConfig,
+        stop: &AtomicBool,
+        guard: &mut Guard,
+        live: &Live,
+        on_point: &mut dyn FnMut(&MetadataPhase),
+    ) -> Result<Option<Ran<StorageMetadata>>, StorageError> {
+        super::as_rank(world, config, stop, guard, live, on_point)
+    }
+
+    fn common(config: &MetadataConfig) -> CommonOptions<'_> {
+        CommonOptions {
+            directory: &config.directory,
+            hosts: config.hosts.as_deref(),
+            mpi_library: config.mpi_library.as_deref(),
+            iterations: config.iterations,
+        }
+    }
+
+    fn once_in(config: &MetadataConfig, directory: &str) -> MetadataConfig {
+        MetadataConfig { directory: directory.to_owned(), iterations: 1, ..config.clone() }
+    }
+}
+
+impl RankSummary for StorageMetadata {
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    fn file_system(&self) -> &str {
+        &self.file_system
+    }
+
+    fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        self.outcome()
     }
 }

@@ -26,6 +26,7 @@ use std::{
 use clearstream_control::{Peer, PeerError};
 use clearstream_schema::{
     control::{Failure, FailureKind},
+    failure::Classified,
     semantics::{
         NOT_RUN, STORAGE_SEMANTICS_SCHEMA, SemanticsConfig, SemanticsFound, SemanticsMount, SemanticsVerdict,
         StorageSemantics,
@@ -101,16 +102,14 @@ pub enum SemanticsError {
     },
 }
 
-impl SemanticsError {
-    /// As a document says it.
-    fn failure(&self) -> Failure {
-        let kind = match self {
-            Self::Peer(error) => error.failure().map_or(FailureKind::Connection, |failure| failure.kind),
+impl Classified for SemanticsError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Peer(error) => error.failure_kind(),
             Self::NotShared { .. } => FailureKind::Invalid,
             Self::Gone(failure) => failure.kind,
             Self::Silent { .. } | Self::Remains { .. } => FailureKind::File,
-        };
-        Failure { kind, message: self.to_string() }
+        }
     }
 }
 
@@ -210,7 +209,7 @@ fn checked(
     found.notices.extend(of_others.map(remaining));
     // An agent that is lost, or has no mount any more, could not remove the folder either; its guard goes on.
     let error = lost.or(remains);
-    found.failure = error.as_ref().map(SemanticsError::failure);
+    found.failure = error.as_ref().map(SemanticsError::to_failure);
     Ok(Ran { found, error })
 }
 

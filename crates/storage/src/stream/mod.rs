@@ -26,6 +26,7 @@ use clearstream_control::{Peer, PeerError};
 use clearstream_ranks::World;
 use clearstream_schema::{
     control::FailureKind,
+    failure::Classified,
     human,
     notice::Notice,
     storage::{
@@ -50,15 +51,12 @@ use crate::{
 use check::check;
 use engine::Test;
 pub(crate) use memory::need;
-pub(crate) use prepared::{Prepared, of_ranks};
+pub(crate) use prepared::Prepared;
 
 pub use workload::StorageStream;
 
-/// Runs a test at an agent. When `stop` is set or `timeout` is over, the points are those until then.
-///
-/// # Errors
-/// [`StorageError`].
-pub fn run(
+/// [`RankBenchmark::at_agent`].
+pub(super) fn at_agent(
     agent: &mut Peer,
     config: &StreamConfig,
     timeout: Duration,
@@ -91,12 +89,8 @@ pub fn run(
     })
 }
 
-/// Runs a test by ranks on the hosts of the options, processes of an MPI job. When `stop` is set or `timeout` is over,
-/// the points are those until then.
-///
-/// # Errors
-/// [`StorageError`].
-pub fn run_job(
+/// [`RankBenchmark::as_job`].
+pub(super) fn as_job(
     place: JobPlace<'_>,
     config: &StreamConfig,
     timeout: Duration,
@@ -148,12 +142,8 @@ pub fn run_job(
     })
 }
 
-/// One process of an MPI job as a rank; every rank calls it with the same configuration. Rank 0 has the result, and
-/// `on_point` sees each point there.
-///
-/// # Errors
-/// [`StorageError`]: the same one at every rank, unless a rank was lost.
-pub fn run_rank(
+/// [`RankBenchmark::as_rank`].
+pub(super) fn as_rank(
     world: &mut dyn World,
     config: &StreamConfig,
     stop: &AtomicBool,
@@ -173,7 +163,7 @@ pub fn run_rank(
         ran.found.notices.extend(left_over);
         ran.error =
             ran.error.take().map(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()));
-        ran.found.failure = ran.error.as_ref().map(StorageError::failure);
+        ran.found.failure = ran.error.as_ref().map(StorageError::to_failure);
     }
     found.map_err(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()))
 }

@@ -2,9 +2,10 @@
 
 use std::{path::Path, sync::atomic::AtomicBool};
 
-use clearstream_ranks::{RankError, World, threads};
+use clearstream_ranks::{World, threads};
 use clearstream_schema::{
-    control::{Failure, FailureKind},
+    control::Failure,
+    failure::Classified,
     notice::Notice,
     storage::{StreamConfig, StreamPoint},
 };
@@ -73,13 +74,13 @@ fn ranks(
         let result = test.run(&mut |point| on_point(point));
         result.map(|()| test.notices())
     });
-    let results = results.map_err(|error| of_ranks(&error))?;
+    let results = results.map_err(|error| error.to_failure())?;
     // That of a rank itself comes before what the others see of it.
     let problems = || results.iter().filter_map(|result| result.as_ref().err());
     let own = problems().find(|error| matches!(error, StreamError::OfRank(_)));
     match own.or_else(|| problems().next()) {
         Some(StreamError::OfRank(failure)) => Err(failure.clone()),
-        Some(StreamError::Ranks(error)) => Err(of_ranks(error)),
+        Some(StreamError::Ranks(error)) => Err(error.to_failure()),
         None => Ok(results.into_iter().flatten().next().unwrap_or_default()),
     }
 }
@@ -123,22 +124,6 @@ pub(super) fn enter_together(
 /// Whether the folder is a new one: a run that only reads, or writes over what is there, enters one that exists.
 fn purpose(config: &StreamConfig) -> Purpose {
     Purpose { is_new: (config.write || !config.read) && !config.existing, is_kept: config.keep }
-}
-
-/// Of ranks that are threads of this process.
-pub(crate) fn of_ranks(error: &RankError) -> Failure {
-    let kind = match error {
-        RankError::Thread { error, .. } => FailureKind::of_system(error),
-        RankError::Load(_) => FailureKind::Unsupported,
-        RankError::Lost { .. } | RankError::Silent { .. } | RankError::Library { .. } => {
-            FailureKind::Connection
-        }
-    };
-    failure(kind, error.to_string())
-}
-
-fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
 }
 
 impl From<StreamError> for StorageError {

@@ -1,15 +1,23 @@
 //! Workload `storage-stream`: bandwidth of writing and reading at the client.
 
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use clearstream_control::Peer;
+use clearstream_ranks::World;
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
+    notice::Notice,
     outcome::{Metric, MetricKind, Outcome, Unit},
-    storage::{StreamConfig, StreamPhase, StreamPoint, bandwidth_name},
+    storage::{StreamConfig, StreamPhase, StreamPoint, StreamSummary, bandwidth_name},
 };
-use clearstream_workload::{CLIENT, Context, Sample, Samples, TrialError, Workload};
+use clearstream_workload::{CLIENT, Context, Sample, TrialError, Workload};
 
-use super::{check::check, run, run_job};
-use crate::{JobPlace, trial};
+use super::check::check;
+use crate::{
+    CommonOptions, JobPlace, Live, OnLive, Ran, RankBenchmark, RankSummary, StorageError, benchmark::trial,
+    guard::Guard, trial,
+};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,21 +78,81 @@ impl Workload for StorageStream {
     fn run(&self, context: &mut Context<'_, '_>, config: &StreamConfig) -> Result<Outcome, TrialError> {
         let place = trial::place(context.hosts, &config.directory, config.hosts.as_deref())?;
         let config = StreamConfig { directory: place.directory.clone(), ..config.clone() };
-        let timeout = trial::timeout(self.time(&config));
-        let mut samples = Samples::of(&mut *context.on_event);
-        let mut on_point = |point: &StreamPoint| {
+        trial(self, context, (&config, &place), |point: &StreamPoint| {
             let name = bandwidth_name(point.phase);
             let is_headline = config.metrics().first().is_some_and(|kind| kind.name == name);
             let headline =
                 is_headline.then(|| Metric::higher(name, Unit::BytesPerSecond, point.bandwidth_bps / 8.0));
-            samples.add(Sample::new(point, headline));
-        };
-        let summary = if config.hosts.is_some() {
-            let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
-            run_job(job, &config, timeout, context.stop, &mut on_point, &|_| ())
-        } else {
-            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_point, &|_| ())
-        };
-        samples.end(summary?.whole()?.outcome()?)
+            Sample::new(point, headline)
+        })
+    }
+}
+
+impl RankBenchmark for StorageStream {
+    type Point = StreamPoint;
+    type Summary = StreamSummary;
+
+    fn at_agent(
+        agent: &mut Peer,
+        config: &StreamConfig,
+        timeout: Duration,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(&StreamPoint),
+        on_live: OnLive<'_>,
+    ) -> Result<Ran<StreamSummary>, StorageError> {
+        super::at_agent(agent, config, timeout, stop, on_point, on_live)
+    }
+
+    fn as_job(
+        place: JobPlace<'_>,
+        config: &StreamConfig,
+        timeout: Duration,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(&StreamPoint),
+        on_live: OnLive<'_>,
+    ) -> Result<Ran<StreamSummary>, StorageError> {
+        super::as_job(place, config, timeout, stop, on_point, on_live)
+    }
+
+    fn as_rank(
+        world: &mut dyn World,
+        config: &StreamConfig,
+        stop: &AtomicBool,
+        guard: &mut Guard,
+        live: &Live,
+        on_point: &mut dyn FnMut(&StreamPoint),
+    ) -> Result<Option<Ran<StreamSummary>>, StorageError> {
+        super::as_rank(world, config, stop, guard, live, on_point)
+    }
+
+    fn common(config: &StreamConfig) -> CommonOptions<'_> {
+        CommonOptions {
+            directory: &config.directory,
+            hosts: config.hosts.as_deref(),
+            mpi_library: config.mpi_library.as_deref(),
+            iterations: config.iterations,
+        }
+    }
+
+    fn once_in(config: &StreamConfig, directory: &str) -> StreamConfig {
+        StreamConfig { directory: directory.to_owned(), iterations: 1, ..config.clone() }
+    }
+}
+
+impl RankSummary for StreamSummary {
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    fn file_system(&self) -> &str {
+        &self.file_system
+    }
+
+    fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        self.outcome()
     }
 }

@@ -22,6 +22,8 @@ mod values;
 
 use std::collections::BTreeMap;
 
+use clearstream_schema::{control::FailureKind, failure::Classified};
+
 use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     notice::Notice,
@@ -274,6 +276,16 @@ pub enum CompareError {
         /// Levels of the factor, or factors with several levels.
         known: String,
     },
+}
+
+impl Classified for CompareError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::Record(error) => error.failure_kind(),
+            Self::Level { .. } => FailureKind::Invalid,
+            Self::UnknownMetric { .. } | Self::UnknownLevel { .. } => FailureKind::Name,
+        }
+    }
 }
 
 /// Values of the pairs of one cell.

@@ -23,9 +23,7 @@ use clearstream_schema::{
     outcome::{Metric, Outcome, Unit},
     record::{RunHost, Treatments},
 };
-use clearstream_storage::{
-    metadata::StorageMetadataWorkload, semantics::StorageSemanticsWorkload, stream::StorageStream,
-};
+use clearstream_storage::{StorageMetadataWorkload, StorageStream, semantics::StorageSemanticsWorkload};
 use clearstream_study::{Environment, StudyError, Testbed};
 use clearstream_workload::{AnyWorkload, Event, Inspect, Registry, Sample, TrialError};
 use serde::Deserialize;

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
@@ -93,10 +93,12 @@ impl ProgramError {
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
+}
 
-    /// As the failure of what needed the program: this host's, never a fault of ours.
-    pub fn failure(&self) -> Failure {
-        Failure { kind: FailureKind::Unsupported, message: self.to_string() }
+/// It is of this host, which lacks what was needed, never a fault of ours.
+impl Classified for ProgramError {
+    fn failure_kind(&self) -> FailureKind {
+        FailureKind::Unsupported
     }
 }
 

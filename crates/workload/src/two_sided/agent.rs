@@ -84,7 +84,7 @@ impl<W: TwoSided> TwoSidedAgent<W> {
         let running = self.running.take_if(|running| running.test == test);
         let running = running.ok_or_else(|| {
             let name = W::NAMES.workload;
-            failure(FailureKind::Invalid, format!("there is no {name} test {test}: start it first"))
+            Failure::new(FailureKind::Invalid, format!("there is no {name} test {test}: start it first"))
         })?;
         Ok(running.end())
     }
@@ -94,7 +94,7 @@ impl<W: TwoSided> TwoSidedAgent<W> {
         if let Some(running) = self.running.as_ref().filter(|running| running.is_alive()) {
             let name = W::NAMES.workload;
             let message = format!("{name} test {} still runs here: stop it first", running.test);
-            return Err(failure(FailureKind::Busy, message));
+            return Err(Failure::new(FailureKind::Busy, message));
         }
         self.running = None;
         W::check(config)
@@ -121,7 +121,9 @@ impl<W: TwoSided> TwoSidedAgent<W> {
                 Ok(())
             }
             Ok(Err(failed)) => Err(failed),
-            Err(_) => Err(failure(FailureKind::Internal, "the measuring thread exited before it started")),
+            Err(_) => {
+                Err(Failure::new(FailureKind::Internal, "the measuring thread exited before it started"))
+            }
         }
     }
 }
@@ -139,7 +141,7 @@ impl<W: TwoSided> Running<W> {
         }
         self.hold.stop();
         let panicked = || Side {
-            failure: Some(failure(FailureKind::Internal, "the measuring thread panicked")),
+            failure: Some(Failure::new(FailureKind::Internal, "the measuring thread panicked")),
             ..Side::default()
         };
         self.thread.take().map_or_else(Side::default, |thread| thread.join().unwrap_or_else(|_| panicked()))
@@ -156,13 +158,9 @@ impl<W: TwoSided> Drop for Running<W> {
     }
 }
 
-fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
-}
-
 fn check_addresses(server: &[SocketAddr]) -> Result<(), Failure> {
     match server {
-        [] => Err(failure(FailureKind::Invalid, "the call names no address of the server")),
+        [] => Err(Failure::new(FailureKind::Invalid, "the call names no address of the server")),
         _ => Ok(()),
     }
 }
@@ -186,7 +184,7 @@ fn pin(core: u32) -> Result<(), Failure> {
         let allowed =
             affinity::allowed_cores().map_or_else(|_| String::new(), |cores| CoreList(cores).to_string());
         let message = format!("core {core} cannot be used on this host ({error}): choose from {allowed}");
-        failure(FailureKind::Invalid, message)
+        Failure::new(FailureKind::Invalid, message)
     })
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clearstream_control::{Peer, PeerError};
 use clearstream_diagnose::passive::{
-    ConnectionFilter, ExplainSockets, ObserveError, ObserveOptions, ObserveSockets, Observed, busiest_ends,
+    ConnectionFilter, ExplainSockets, ObserveOptions, ObserveSockets, Observed, busiest_ends,
     explain_connections, joined, observe,
 };
 use clearstream_schema::{
@@ -208,15 +208,6 @@ fn report(found: &Connections, out: &Output) {
                 out.finding("unknown", &format!("{between}: {because}"), || None);
             }
             ConnectionVerdict::Idle => {}
-        }
-    }
-}
-
-impl From<ObserveError> for CommandError {
-    fn from(error: ObserveError) -> Self {
-        match error {
-            ObserveError::Netlink(error) => Self::Netlink(error),
-            ObserveError::Namespace { .. } => Self::Unsupported(error.to_string()),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `clearstream flow`
+//! `clearstream flow`, a verb of its own: it repeats and judges its runs, steers flows, measures latency beside them, and speaks
+//! to iperf3.
 
 mod document;
 mod latency;

@@ -1,13 +1,12 @@
 //! One test or several: their result, their range, and the threshold they have to reach.
 
-use std::io;
-
 use clearstream_schema::{
     BitRate,
     flow::{Direction, FlowConfig},
 };
 
 use super::document::{FlowRuns, Measured, Spread, Threshold};
+use crate::output::Unwritten;
 use crate::{
     endpoints::PathArgs,
     exit::CommandError,
@@ -80,7 +79,7 @@ impl RunsArgs {
     }
 
     /// Prints the document, or what people read.
-    pub(super) fn result(&self, out: &Output, runs: &[Measured]) -> io::Result<()> {
+    pub(super) fn result(&self, out: &Output, runs: &[Measured]) -> Result<(), Unwritten> {
         // Nothing was measured: the error that follows is all there is.
         let Some(last) = runs.last() else { return Ok(()) };
         let threshold = self.threshold(runs);

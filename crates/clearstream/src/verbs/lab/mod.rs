@@ -2,7 +2,7 @@
 
 mod documents;
 
-use std::{os::unix::process::CommandExt as _, process::Command};
+use std::{io, os::unix::process::CommandExt as _, process::Command};
 
 use clap::{Subcommand, ValueEnum};
 use clearstream_lab::{RunningLab, limit};
@@ -327,5 +327,8 @@ fn exec(lab: &str, host: &str, command: &[String]) -> Result<(), CommandError> {
     let mut inside = Command::new(program);
     inside.args(arguments);
     let source = lab.command(host, inside)?.exec();
+    if source.kind() == io::ErrorKind::NotFound {
+        return Err(CommandError::no_name(format!("there is no program {program} on {host}")));
+    }
     Err(CommandError::File { what: "run".to_owned(), path: program.into(), source })
 }

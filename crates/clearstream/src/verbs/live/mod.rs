@@ -23,6 +23,8 @@ use clearstream_schema::{
     live::{LIVE_SUMMARY_SCHEMA, LiveSummary},
 };
 
+use crate::exit::cannot;
+use crate::output::Unwritten;
 use crate::{
     endpoints::FamilyArgs,
     exit::CommandError,
@@ -179,20 +181,20 @@ impl Session<'_> {
     }
 
     fn on_screen(&mut self, updates: &Receiver<Update>) -> Result<(), CommandError> {
-        let mut screen = Screen::open()?;
+        let mut screen = Screen::open().map_err(cannot("use this terminal"))?;
         while !self.is_over() {
             let mut is_new = false;
             while let Ok(update) = updates.try_recv() {
                 self.take(update, false)?;
                 is_new = true;
             }
-            match screen.wait(TICK)? {
+            match screen.wait(TICK).map_err(cannot("read the keyboard"))? {
                 Some(ScreenEvent::Quit) => break,
                 Some(ScreenEvent::Redraw) => is_new = true,
                 None => {}
             }
             if is_new {
-                screen.draw(&self.board)?;
+                screen.draw(&self.board).map_err(Unwritten::from)?;
             }
         }
         Ok(())

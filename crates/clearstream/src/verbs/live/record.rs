@@ -17,6 +17,7 @@ use clearstream_schema::{
 use serde_json::json;
 
 use super::sources::Sources;
+use crate::output::Unwritten;
 use crate::{exit::CommandError, output::live::Board};
 
 const RATE: MetricKind = MetricKind::higher("rate", Unit::BitsPerSecond);
@@ -85,7 +86,7 @@ impl Record {
 
     /// Keeps a sample.
     pub(super) fn add(&mut self, sample: &LiveSample) -> Result<(), CommandError> {
-        self.samples.write(&clearstream_schema::json::to_string(sample).map_err(std::io::Error::other)?)?;
+        self.samples.write(&clearstream_schema::json::to_string(sample).map_err(Unwritten::from)?)?;
         let elapsed = self.elapsed_ns.entry(sample.host.clone()).or_default();
         *elapsed += sample.interval_ns;
         let (end, seconds) = (*elapsed as f64, sample.interval_ns as f64 / 1e9);

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{LiveArgs, sources::Sources};
 use crate::exit::CommandError;
+use crate::output::Unwritten;
 
 /// Servers of a command.
 #[derive(Default)]
@@ -38,10 +39,7 @@ impl Served {
     /// Shows a sample.
     pub(super) fn add(&self, sample: &LiveSample) -> Result<(), CommandError> {
         if let Some(page) = &self.page {
-            page.publish(
-                "sample",
-                &clearstream_schema::json::to_string(sample).map_err(std::io::Error::other)?,
-            );
+            page.publish("sample", &clearstream_schema::json::to_string(sample).map_err(Unwritten::from)?);
         }
         if let Some((metrics, _)) = &self.metrics {
             metrics.add(sample);

@@ -18,6 +18,7 @@ use clearstream_live::{Collector, CollectorOptions, ReadLive};
 use clearstream_schema::{host::HostReport, live::LiveSample};
 
 use super::LiveArgs;
+use crate::exit::cannot;
 use crate::{
     endpoints::{agent_command, open_lab, ssh_agent, with_family},
     exit::CommandError,
@@ -133,7 +134,10 @@ impl Spawner {
                 && sent(&sender, Update::Sample(number, Box::new(collector.next_sample())))
             {}
         };
-        thread::Builder::new().name(format!("live-{number}")).spawn(read)?;
+        thread::Builder::new()
+            .name(format!("live-{number}"))
+            .spawn(read)
+            .map_err(cannot("start a thread"))?;
         Ok(())
     }
 
@@ -152,7 +156,10 @@ impl Spawner {
             sender: self.sender.clone(),
             stop: Arc::clone(&self.stop),
         };
-        thread::Builder::new().name(format!("live-{number}")).spawn(move || agent.follow(first, &restart))?;
+        thread::Builder::new()
+            .name(format!("live-{number}"))
+            .spawn(move || agent.follow(first, &restart))
+            .map_err(cannot("start a thread"))?;
         Ok(())
     }
 }

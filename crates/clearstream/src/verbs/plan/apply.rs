@@ -11,6 +11,8 @@ use clearstream_schema::{TimeSpan, human::count, plan::Plan};
 use clearstream_sys::lines;
 
 use super::{documents, file::read_plan, guard::guarded};
+use crate::exit::cannot;
+use crate::output::Unwritten;
 use crate::{
     exit::CommandError,
     output::{self, Output, Paint, tune},
@@ -161,8 +163,8 @@ fn is_confirmed(step_count: usize) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(not_a_terminal());
     }
-    print_question(&format!("make {}? [y/N] ", count(step_count, "change")))?;
-    Ok(matches!(lines::answer(io::stdin())?.as_str(), "y" | "Y" | "yes"))
+    print_question(&format!("make {}? [y/N] ", count(step_count, "change"))).map_err(Unwritten::from)?;
+    Ok(matches!(lines::answer(io::stdin()).map_err(cannot("read the answer"))?.as_str(), "y" | "Y" | "yes"))
 }
 
 fn not_a_terminal() -> CommandError {

@@ -18,6 +18,7 @@ use signal_hook::{
 };
 
 use crate::exit::CommandError;
+use crate::exit::cannot;
 
 const SSH_CONNECTION: &str = "SSH_CONNECTION";
 /// Where the guardian says why something is not restored yet: syslog(3), RFC 3164.
@@ -61,10 +62,10 @@ impl GuardArgs {
         let _ = rustix::process::setsid();
         shed_what_was_inherited();
         let told_to_end = Arc::new(AtomicBool::new(false));
-        flag::register(SIGTERM, Arc::clone(&told_to_end))?;
+        flag::register(SIGTERM, Arc::clone(&told_to_end)).map_err(cannot("handle signals"))?;
         // None of these is a reason to leave a change as it is.
         for signal in [SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ] {
-            flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+            flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(cannot("handle signals"))?;
         }
         let duty = Duty {
             reports: io::stdin(),

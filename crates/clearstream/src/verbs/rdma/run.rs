@@ -22,7 +22,7 @@ use std::{
 
 use clap::ValueEnum;
 use clearstream_mpirun::libraries;
-use clearstream_schema::notice::Notice;
+use clearstream_schema::{control::FailureKind, failure::Classified, notice::Notice};
 use clearstream_sys::document;
 
 use super::spreload::{Outlook, outlook};
@@ -167,6 +167,21 @@ pub enum RunError {
         /// Error of the system call.
         source: io::Error,
     },
+}
+
+impl Classified for RunError {
+    fn failure_kind(&self) -> FailureKind {
+        match self {
+            Self::NoProgram { .. } => FailureKind::Name,
+            Self::NoLibrary { .. }
+            | Self::NoSockets
+            | Self::Static { .. }
+            | Self::SetId { .. }
+            | Self::Bits { .. }
+            | Self::Breaks { .. } => FailureKind::Unsupported,
+            Self::Start { .. } => FailureKind::File,
+        }
+    }
 }
 
 impl RunArgs {

@@ -1,4 +1,4 @@
-//! `clearstream rdma send`, `write` and `read`
+//! `clearstream rdma send`, `write` and `read`, verbs of their own: the peer may be a program of perftest or rping, with no agent.
 
 use std::{
     sync::atomic::AtomicBool,

@@ -10,6 +10,7 @@ use clearstream_schema::plan::{JournalState, Plan};
 use clearstream_sys::document;
 
 use super::{here::Planned, standing::of_routes};
+use crate::output::Unwritten;
 use crate::{
     exit::CommandError,
     files,
@@ -49,7 +50,7 @@ impl ApplyArgs {
         }
         let plan = self.plan(&HostRoot::live())?;
         if let Some(path) = &self.out {
-            let text = clearstream_schema::json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
+            let text = clearstream_schema::json::to_string_pretty(&plan).map_err(Unwritten::from)?;
             files::write(path, &(text + "\n"))?;
         }
         self.applying.carry_out(&plan, Source::Made, out)

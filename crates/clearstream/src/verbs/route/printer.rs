@@ -1,10 +1,9 @@
 //! Events of a watch, written to standard output without delaying changes of next
 //! hops.
 
-use std::io;
-
 use clearstream_schema::watch::{WatchEvent, WatchEventKind};
 
+use crate::output::Unwritten;
 use crate::output::{
     Output,
     printer::{Sink, lost_message},
@@ -37,7 +36,7 @@ impl Sink for Events {
         self.last = self.out.is_stream().then_some(event);
     }
 
-    fn end(self) -> io::Result<()> {
+    fn end(self) -> Result<(), Unwritten> {
         self.last.map_or_else(|| self.out.end(), |last| self.out.document(&last))
     }
 }

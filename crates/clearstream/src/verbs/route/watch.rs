@@ -23,6 +23,7 @@ use super::{
     printer::Events,
     standing::{added_addresses, of_watch},
 };
+use crate::exit::cannot;
 use crate::{
     exit::CommandError,
     interrupt,
@@ -153,7 +154,7 @@ impl WatchArgs {
     /// The unit of this command line without `--unit`; a file is named by its
     /// whole path.
     fn unit_text(&self, fabric: &Fabric, out: &Output) -> Result<String, CommandError> {
-        let program = std::env::current_exe()?;
+        let program = std::env::current_exe().map_err(cannot("find this program"))?;
         let path = PathBuf::from(&self.fabric);
         let path: OsString = match path.canonicalize() {
             Ok(path) if self.fabric.contains('/') || self.fabric.ends_with(".toml") => path.into(),

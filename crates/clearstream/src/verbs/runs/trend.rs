@@ -15,7 +15,7 @@ use crate::{
         sparkline::sparkline,
         table::table,
     },
-    verbs::study::{RUNS, compare},
+    verbs::study::RUNS,
 };
 
 /// Runs of a trend, unless given: months of nightly runs.
@@ -49,7 +49,7 @@ impl TrendArgs {
         runs.retain(|run| run.trial_count > 0 && self.study.as_ref().is_none_or(|study| run.study == *study));
         let Some(newest) = runs.first().cloned() else {
             let of = self.study.as_ref().map_or_else(String::new, |study| format!(" of the study {study}"));
-            return Err(CommandError::Usage(format!(
+            return Err(CommandError::no_name(format!(
                 "{} has no run{of} with trials; `clearstream runs list {}` shows what it has",
                 self.folder.display(),
                 self.folder.display()
@@ -59,11 +59,11 @@ impl TrendArgs {
         runs.truncate(self.limit);
         let readers: Result<Vec<Reader>, _> =
             runs.iter().map(|run| Reader::open(&self.folder.join(&run.name))).collect();
-        let mut found = trend(&readers?, self.metric.as_deref()).map_err(compare::refused)?;
+        let mut found = trend(&readers?, self.metric.as_deref())?;
         let known: BTreeSet<&str> = found.cells.iter().map(|cell| cell.experiment.as_str()).collect();
         if let Some(unknown) = self.experiments.iter().find(|name| !known.contains(name.as_str())) {
             let known = list(&known);
-            return Err(CommandError::Usage(format!(
+            return Err(CommandError::no_name(format!(
                 "the runs have no experiment {unknown}; they have {known}"
             )));
         }

@@ -17,6 +17,7 @@ use clearstream_watch::command_line;
 use sd_notify::NotifyState;
 
 use super::compat::{self, Compat};
+use crate::exit::cannot;
 use crate::{
     agent,
     endpoints::own_program,
@@ -61,7 +62,7 @@ pub struct ServeArgs {
 }
 
 /// Default address of the daemon.
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5740);
+pub(super) const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5740);
 /// Folder of the identity of a daemon that systemd runs, below that of `StateDirectory=`
 /// (systemd.exec(5)); the unit of the package has the same one.
 const UNIT_IDENTITY: &str = "/var/lib/clearstream/serve";
@@ -124,7 +125,7 @@ impl ServeArgs {
         let listen = self.listen.unwrap_or(LISTEN);
         let identity = match &self.identity {
             // A unit has no folder of its own to start from.
-            Some(folder) => std::path::absolute(folder)?,
+            Some(folder) => std::path::absolute(folder).map_err(cannot("find the working directory"))?,
             None => PathBuf::from(UNIT_IDENTITY),
         };
         let mut arguments = vec!["serve".to_owned(), "--listen".to_owned(), listen.to_string()];

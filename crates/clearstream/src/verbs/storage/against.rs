@@ -15,6 +15,7 @@ use clearstream_schema::{
 use clearstream_stats::paired_ratio;
 use serde::Serialize;
 
+use crate::output::Unwritten;
 use crate::{exit::CommandError, output::Output};
 
 /// The second directory.
@@ -67,7 +68,7 @@ pub(super) fn in_turns(
     }
     let found = StorageComparison {
         workload: workload.to_owned(),
-        requested: clearstream_schema::json::to_value(requested).map_err(std::io::Error::from)?,
+        requested: clearstream_schema::json::to_value(requested).map_err(Unwritten::from)?,
         directories,
         file_systems,
         complete,

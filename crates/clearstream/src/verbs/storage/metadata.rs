@@ -1,36 +1,28 @@
 //! `clearstream storage metadata`
 
 use std::{
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
-use clearstream_ranks::World;
 use clearstream_schema::{
     TimeSpan,
     storage::metadata::{MetadataConfig, MetadataOperation, MetadataPhase, StorageMetadata},
 };
-use clearstream_storage::{
-    JobPlace, Live, Ran,
-    guard::Guard,
-    metadata::{StorageMetadataWorkload, run, run_job, run_rank},
-};
-use clearstream_workload::Workload as _;
+use clearstream_storage::StorageMetadataWorkload;
 
 use super::{
-    against::{AgainstArgs, Turn, in_turns},
+    against::AgainstArgs,
+    benchmark::Asked,
     place::{Place, PlaceArgs},
-    ranks::{RankArgs, as_rank, stop_after},
+    ranks::RankArgs,
 };
 use crate::{
-    endpoints::{agent_command, own_program},
+    endpoints::agent_command,
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, storage_comparison, storage_metadata},
+    output::{Output, Paint, storage_metadata},
 };
 
 /// Measure operations on files and directories by many ranks, with mdtest's model and options.
@@ -78,8 +70,9 @@ impl MetadataArgs {
         drop(agent_command()?);
         let place = self.place.open()?;
         let config = self.config(&place)?;
-        if self.against.against.is_some() {
-            return self.compare(&config, &place, &stop, out);
+        if let Some(other) = &self.against.against {
+            check_turns(&config)?;
+            return self.asked(&config, &place, &stop, out).compare(other);
         }
         let started = Instant::now();
         let mut has_head = false;
@@ -94,41 +87,21 @@ impl MetadataArgs {
             out.interval(phase, || self.lines(&config, phase, !std::mem::replace(&mut has_head, true)));
             out.progress(left, &step);
         };
-        let timeout = self.timeout.to_std();
-        let print = |found: &StorageMetadata| {
-            if self.mdtest {
-                // Beside the table of another tool, which has no place for them.
-                found.notices.iter().for_each(|notice| out.notice(notice));
-            }
-            out.result(found, || match self.mdtest {
-                true => storage_metadata::mdtest(found),
-                false => storage_metadata::end(found, Paint::for_stdout()),
-            })
+        let text = |found: &StorageMetadata| match self.mdtest {
+            true => storage_metadata::mdtest(found),
+            false => storage_metadata::end(found, Paint::for_stdout()),
         };
-        let on_live = self.ranks.on_live(out);
-        let mut is_over = Arc::new(AtomicBool::new(false));
-        let ran = if self.ranks.mpi {
-            is_over = stop_after(self.timeout, &stop);
-            let library = config.mpi_library.as_deref();
-            let run = |world: &mut dyn World, guard: &mut Guard, live: &Live| {
-                run_rank(world, &config, &stop, guard, live, &mut on_phase)
-            };
-            as_rank(library, &stop, (out, &on_live), run, print)?
-        } else if config.hosts.is_some() {
-            let job = JobPlace { lab: place.lab(), program: &own_program()? };
-            Some(run_job(job, &config, timeout, &stop, &mut on_phase, &on_live)?)
-        } else {
-            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_phase, &on_live)?)
-        };
-        let Some(Ran { found, error }) = ran else { return Ok(()) };
-        if !self.ranks.mpi {
-            print(&found)?;
-        }
-        match error {
-            Some(error) => Err(error.into()),
-            None if found.complete => Ok(()),
-            None => super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout),
-        }
+        self.asked(&config, &place, &stop, out).measure(self.mdtest, text, &mut on_phase)
+    }
+
+    fn asked<'a>(
+        &'a self,
+        config: &'a MetadataConfig,
+        place: &'a Place,
+        stop: &'a Arc<AtomicBool>,
+        out: &'a Output,
+    ) -> Asked<'a, StorageMetadataWorkload> {
+        Asked { config, place, ranks: &self.ranks, timeout: self.timeout, stop, out }
     }
 
     /// The options, with those that are letters of mdtest.
@@ -169,50 +142,14 @@ impl MetadataArgs {
         };
         (!self.mdtest).then_some(lines)
     }
+}
 
-    /// Both directories in turns.
-    fn compare(
-        &self,
-        config: &MetadataConfig,
-        place: &Place,
-        stop: &Arc<AtomicBool>,
-        out: &Output,
-    ) -> Result<(), CommandError> {
-        if config.keep || config.uses_earlier() || !config.more_directories.is_empty() {
-            let message = "--against compares runs with items of their own in one directory each: leave --keep, the name of an \
-                           earlier run and further directories out";
-            return Err(CommandError::usage(message));
-        }
-        super::without_operations(config.operations.as_deref())?;
-        let other = self.against.against.as_deref().unwrap_or(Path::new(&config.directory));
-        let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
-        let on_live = self.ranks.on_live(out);
-        let limits = (config.iterations, self.timeout.to_std());
-        let workload = StorageMetadataWorkload.name();
-        let (found, error) =
-            in_turns((workload, config), directories.clone(), limits, stop, out, |number, left| {
-                let config = MetadataConfig {
-                    directory: directories[number].clone(),
-                    iterations: 1,
-                    ..config.clone()
-                };
-                let mut on_phase = |phase: &MetadataPhase| out.interval(phase, || None);
-                let found = if config.hosts.is_some() {
-                    let job = JobPlace { lab: place.lab(), program: &own_program()? };
-                    run_job(job, &config, left, stop, &mut on_phase, &on_live)?.whole()?
-                } else {
-                    run(&mut place.start()?, &config, left, stop, &mut on_phase, &on_live)?.whole()?
-                };
-                Ok(Turn {
-                    outcome: found.outcome().map_err(std::io::Error::from)?,
-                    file_system: found.file_system,
-                })
-            })?;
-        out.result(&found, || storage_comparison::summary(&found, Paint::for_stdout()))?;
-        match error {
-            Some(error) => Err(error),
-            None if found.complete => Ok(()),
-            None => super::ended_early(stop.load(Relaxed), self.timeout),
-        }
+/// What cannot be done on two directories in turns.
+fn check_turns(config: &MetadataConfig) -> Result<(), CommandError> {
+    if config.keep || config.uses_earlier() || !config.more_directories.is_empty() {
+        let message = "--against compares runs with items of their own in one directory each: leave --keep, the name of an \
+                       earlier run and further directories out";
+        return Err(CommandError::usage(message));
     }
+    super::without_operations(config.operations.as_deref())
 }

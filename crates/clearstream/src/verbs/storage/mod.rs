@@ -1,6 +1,7 @@
 //! `clearstream storage`
 
 mod against;
+mod benchmark;
 pub mod metadata;
 mod place;
 mod ranks;

@@ -23,6 +23,8 @@ use clearstream_storage::{
 };
 use clearstream_sys::process::{bind_child_to_parent, keep_descriptors_from};
 
+use crate::exit::cannot;
+use crate::output::Unwritten;
 use crate::{
     exit::CommandError,
     mpi,
@@ -58,10 +60,10 @@ pub(super) fn as_rank<T>(
     stop: &Arc<AtomicBool>,
     (out, on_live): (&Output, OnLive<'_>),
     run: impl FnOnce(&mut dyn World, &mut Guard, &Live) -> Result<Option<Ran<T>>, StorageError>,
-    print: impl FnOnce(&T) -> io::Result<()>,
+    print: impl FnOnce(&T) -> Result<(), Unwritten>,
 ) -> Result<Option<Ran<T>>, CommandError> {
-    let mut guard = Guard::start(guardian()?)?;
-    let mut world = mpi::join(library.map(Path::new), stop).map_err(CommandError::Ranks)?;
+    let mut guard = guardian().and_then(Guard::start).map_err(cannot("start the guard of the files"))?;
+    let mut world = mpi::join(library.map(Path::new), stop).map_err(CommandError::from)?;
     let found = watched_rank(&mut world, stop, on_live, |world, live| run(world, &mut guard, live));
     if has_lost_ranks(&found) {
         let ended = found.map(|ran| ran.map(|ran| (print(&ran.found), ran.error)));

@@ -2,36 +2,29 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
-use clearstream_ranks::World;
 use clearstream_schema::{
     DataKind, TimeSpan, human,
     notice::Notice,
     storage::{StreamConfig, StreamPhase, StreamPoint, StreamReorder, StreamSummary},
 };
-use clearstream_storage::{
-    JobPlace, Live, Ran,
-    guard::Guard,
-    stream::{StorageStream, run, run_job, run_rank},
-};
-use clearstream_workload::Workload;
+use clearstream_storage::StorageStream;
+use clearstream_workload::Workload as _;
 
 use super::{
-    against::{AgainstArgs, Turn, in_turns},
+    against::AgainstArgs,
+    benchmark::Asked,
     place::{Place, PlaceArgs},
-    ranks::{RankArgs, as_rank, stop_after},
+    ranks::RankArgs,
 };
 use crate::{
-    endpoints::{agent_command, own_program},
+    endpoints::agent_command,
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, quantity, storage_comparison, storage_ior, storage_stream},
+    output::{Output, Paint, quantity, storage_ior, storage_stream},
 };
 
 /// Measure streaming to and from files by many ranks, with IOR's model and options.
@@ -77,8 +70,9 @@ impl StreamArgs {
             _ => config.reorder,
         };
         config.operations = super::absolute_file(config.operations.as_deref())?;
-        if self.against.against.is_some() {
-            return self.compare(&config, &place, &stop, out);
+        if let Some(other) = &self.against.against {
+            check_turns(&config)?;
+            return self.asked(&config, &place, &stop, out).compare(other);
         }
         if !self.ranks.mpi && place.lab().is_none() && config.hosts.is_none() {
             too_large(&config).iter().for_each(|notice| out.notice(notice));
@@ -101,41 +95,21 @@ impl StreamArgs {
                 &format!("{} measured", quantity::count(u64::from(done), "phase")),
             );
         };
-        let timeout = self.timeout.to_std();
-        let print = |summary: &StreamSummary| {
-            if self.ior {
-                // Beside the tables of another tool, which have no place for them.
-                summary.notices.iter().for_each(|notice| out.notice(notice));
-            }
-            out.result(summary, || match self.ior {
-                true => storage_ior::end(summary),
-                false => storage_stream::end(summary, Paint::for_stdout()),
-            })
+        let text = |summary: &StreamSummary| match self.ior {
+            true => storage_ior::end(summary),
+            false => storage_stream::end(summary, Paint::for_stdout()),
         };
-        let on_live = self.ranks.on_live(out);
-        let mut is_over = Arc::new(AtomicBool::new(false));
-        let ran = if self.ranks.mpi {
-            is_over = stop_after(self.timeout, &stop);
-            let library = config.mpi_library.as_deref();
-            let run = |world: &mut dyn World, guard: &mut Guard, live: &Live| {
-                run_rank(world, &config, &stop, guard, live, &mut on_point)
-            };
-            as_rank(library, &stop, (out, &on_live), run, print)?
-        } else if config.hosts.is_some() {
-            let job = JobPlace { lab: place.lab(), program: &own_program()? };
-            Some(run_job(job, &config, timeout, &stop, &mut on_point, &on_live)?)
-        } else {
-            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_point, &on_live)?)
-        };
-        let Some(Ran { found: summary, error }) = ran else { return Ok(()) };
-        if !self.ranks.mpi {
-            print(&summary)?;
-        }
-        match error {
-            Some(error) => Err(error.into()),
-            None if summary.complete => Ok(()),
-            None => super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout),
-        }
+        self.asked(&config, &place, &stop, out).measure(self.ior, text, &mut on_point)
+    }
+
+    fn asked<'a>(
+        &'a self,
+        config: &'a StreamConfig,
+        place: &'a Place,
+        stop: &'a Arc<AtomicBool>,
+        out: &'a Output,
+    ) -> Asked<'a, StorageStream> {
+        Asked { config, place, ranks: &self.ranks, timeout: self.timeout, stop, out }
     }
 
     /// A phase for people, the first one with the heads of its columns.
@@ -146,49 +120,16 @@ impl StreamArgs {
         };
         if is_first { format!("{head}\n{row}") } else { row }
     }
+}
 
-    /// Both directories in turns.
-    fn compare(
-        &self,
-        config: &StreamConfig,
-        place: &Place,
-        stop: &Arc<AtomicBool>,
-        out: &Output,
-    ) -> Result<(), CommandError> {
-        let other = self.against.against.as_deref().unwrap_or(&self.directory);
-        if config.keep || config.name.is_some() || (config.read && !config.write) {
-            let message =
-                "--against compares runs with files of their own: leave --keep, --name and a lone --read out";
-            return Err(CommandError::usage(message));
-        }
-        super::without_operations(config.operations.as_deref())?;
-        let on_live = self.ranks.on_live(out);
-        let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
-        let limits = (config.iterations, self.timeout.to_std());
-        let workload = StorageStream.name();
-        let (found, error) =
-            in_turns((workload, config), directories.clone(), limits, stop, out, |number, left| {
-                let config =
-                    StreamConfig { directory: directories[number].clone(), iterations: 1, ..config.clone() };
-                let mut on_point = |point: &StreamPoint| out.interval(point, || None);
-                let summary = if config.hosts.is_some() {
-                    let job = JobPlace { lab: place.lab(), program: &own_program()? };
-                    run_job(job, &config, left, stop, &mut on_point, &on_live)?.whole()?
-                } else {
-                    run(&mut place.start()?, &config, left, stop, &mut on_point, &on_live)?.whole()?
-                };
-                Ok(Turn {
-                    outcome: summary.outcome().map_err(std::io::Error::from)?,
-                    file_system: summary.file_system,
-                })
-            })?;
-        out.result(&found, || storage_comparison::summary(&found, Paint::for_stdout()))?;
-        match error {
-            Some(error) => Err(error),
-            None if found.complete => Ok(()),
-            None => super::ended_early(stop.load(Relaxed), self.timeout),
-        }
+/// What cannot be done on two directories in turns.
+fn check_turns(config: &StreamConfig) -> Result<(), CommandError> {
+    if config.keep || config.name.is_some() || (config.read && !config.write) {
+        let message =
+            "--against compares runs with files of their own: leave --keep, --name and a lone --read out";
+        return Err(CommandError::usage(message));
     }
+    super::without_operations(config.operations.as_deref())
 }
 
 /// Said before it begins: what is to be written has no room, and nothing ends it before.

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use clearstream_record::{CHECK, CatalogueEntry, Reader, catalogue};
 use clearstream_study::{CheckedCell, ReferenceCheck, Verdict, check_against};
 
-use super::{
-    RUNS,
-    compare::{self, verdict_name},
-};
+use super::{RUNS, compare::verdict_name};
+use crate::output::Unwritten;
 use crate::{
     exit::CommandError,
     files,
@@ -55,9 +53,8 @@ impl CheckArgs {
         let run = Reader::open(&folder)?;
         let (reference, good) = self.reference(&folder)?;
         let metric = self.metric.as_deref();
-        let found = check_against(&run, reference.as_ref(), &good, metric, self.tolerance / 100.0)
-            .map_err(compare::refused)?;
-        let text = clearstream_schema::json::to_string(&found).map_err(std::io::Error::from)?;
+        let found = check_against(&run, reference.as_ref(), &good, metric, self.tolerance / 100.0)?;
+        let text = clearstream_schema::json::to_string(&found).map_err(Unwritten::from)?;
         files::write(&folder.join(CHECK), &format!("{text}\n"))?;
         out.document(&found)?;
         if out.is_human() {
@@ -76,7 +73,7 @@ impl CheckArgs {
             return Ok(self.run.clone());
         }
         let newest = catalogue(&self.run)?.into_iter().find(|run| run.planned_trial_count > 0);
-        let none = || CommandError::Usage(format!("{} has no run of a study", self.run.display()));
+        let none = || CommandError::no_name(format!("{} has no run of a study", self.run.display()));
         Ok(self.run.join(newest.ok_or_else(none)?.name))
     }
 

@@ -42,15 +42,14 @@ impl CompareArgs {
         let comparison = match self.level.as_deref() {
             Some(level) => {
                 let run = Reader::open(&self.first)?;
-                compare_levels(&run, second, level, metric, PRACTICAL_RATIO).map_err(refused)?
+                compare_levels(&run, second, level, metric, PRACTICAL_RATIO)?
             }
             None if second.contains('=') && !Path::new(second).exists() => {
                 return Err(CommandError::Usage(format!(
                     "{second} is one level: write two, as in `study compare RUN flows=1 flows=2`"
                 )));
             }
-            None => compare_runs(&open(&self.first)?, &open(Path::new(second))?, metric, PRACTICAL_RATIO)
-                .map_err(refused)?,
+            None => compare_runs(&open(&self.first)?, &open(Path::new(second))?, metric, PRACTICAL_RATIO)?,
         };
         if out.is_human() { show(&comparison) } else { Ok(out.document(&comparison)?) }
     }
@@ -62,7 +61,7 @@ pub(super) fn treatments(reader: &Reader) -> Result<(), CommandError> {
     let comparison = match compare_levels(reader, &level("before"), &level("after"), None, PRACTICAL_RATIO) {
         // Stopped before there was one of each.
         Err(CompareError::UnknownLevel { .. }) => return Ok(()),
-        found => found.map_err(refused)?,
+        found => found?,
     };
     for notice in comparison.notices.iter().filter(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE) {
         prose(&format!("note: {}", notice.message))?;
@@ -72,13 +71,6 @@ pub(super) fn treatments(reader: &Reader) -> Result<(), CommandError> {
         sentence(effect).lines().try_for_each(prose)?;
     }
     Ok(())
-}
-
-pub(in crate::verbs) fn refused(error: CompareError) -> CommandError {
-    match error {
-        CompareError::Record(error) => error.into(),
-        error => CommandError::Usage(error.to_string()),
-    }
 }
 
 /// The run of a folder, or every run in it.

@@ -8,6 +8,7 @@ use clearstream_sys::program::Program;
 use clearstream_watch::command_line;
 
 use super::StudyVerb;
+use crate::exit::cannot;
 use crate::{
     endpoints::own_program,
     exit::CommandError,
@@ -82,14 +83,22 @@ impl ScheduleArgs {
     }
 
     fn service(&self, program: &str, name: &str) -> Result<String, CommandError> {
-        let runs = self.runs.as_ref().map(std::path::absolute).transpose()?;
+        let runs = self
+            .runs
+            .as_ref()
+            .map(std::path::absolute)
+            .transpose()
+            .map_err(cannot("find the working directory"))?;
         let runs =
             runs.map_or_else(|| "/var/lib/clearstream/runs".to_owned(), |runs| runs.display().to_string());
         let mut run = vec!["study".to_owned(), "run".to_owned()];
         for argument in &self.run {
             // A unit starts in another folder.
             let is_file = argument.ends_with(".toml") && Path::new(argument).is_file();
-            let absolute = is_file.then(|| std::path::absolute(argument)).transpose()?;
+            let absolute = is_file
+                .then(|| std::path::absolute(argument))
+                .transpose()
+                .map_err(cannot("find the working directory"))?;
             run.push(absolute.map_or_else(|| argument.clone(), |path| path.display().to_string()));
         }
         run.extend(["--runs".to_owned(), runs.clone()]);

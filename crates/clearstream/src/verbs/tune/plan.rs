@@ -8,6 +8,7 @@ use clearstream_schema::{BitRate, TimeSpan};
 use clearstream_tune::{HostState, Profile, recommend};
 
 use super::goal;
+use crate::output::Unwritten;
 use crate::{
     exit::CommandError,
     files,
@@ -72,7 +73,7 @@ impl PlanArgs {
             return write_files(&plan, format, folder, out);
         }
         if let Some(path) = &self.out {
-            let text = clearstream_schema::json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
+            let text = clearstream_schema::json::to_string_pretty(&plan).map_err(Unwritten::from)?;
             files::write(path, &(text + "\n"))?;
         }
         Ok(out.result(&plan, || {

@@ -354,7 +354,7 @@ fn changing(peer: &mut Peer, scratch: &Path) {
     for (index, setting) in loading().iter().enumerate() {
         let failure =
             apply(peer, setting, index % 2 == 0).unwrap_or_else(|| panic!("{setting:?} was applied"));
-        assert_eq!(failure.kind, FailureKind::Invalid, "{setting:?}: {failure}");
+        assert_eq!(failure.kind, FailureKind::Forbidden, "{setting:?}: {failure}");
         assert!(failure.message.contains("over TLS"), "{setting:?}: {failure}");
     }
     // What the operator has allowed himself is his to revert.
