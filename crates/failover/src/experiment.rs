@@ -209,7 +209,8 @@ fn open_flows(
     config: &GatewayConfig,
     places: &[std::net::SocketAddr],
 ) -> Result<Vec<RequestFlow>, TrialError> {
-    raise_file_limit(u64::from(config.flows));
+    // Both sockets of every flow are files of this process; flows without one are counted as not opened.
+    clearstream_sys::process::allow_files(2 * u64::from(config.flows) + 256);
     let mut request_flows = Vec::new();
     for (number, client) in participants.clients.iter().enumerate() {
         let flows = (0..config.flows as usize).filter(|flow| flow % participants.clients.len() == number);
@@ -221,18 +222,6 @@ fn open_flows(
         request_flows.extend(flows::open(&namespaces, number, &servers).map_err(system("open flows"))?);
     }
     Ok(request_flows)
-}
-
-/// Both sockets of every flow are files of this process.
-fn raise_file_limit(flows: u64) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let needed = 2 * flows + 256;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < needed) {
-        let most = limit.maximum.map_or(needed, |maximum| needed.min(maximum));
-        // Flows without a file descriptor are counted as not opened.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
-    }
 }
 
 /// Returns the fault to inject for a failure.

@@ -14,6 +14,8 @@ use clearstream_schema::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::agent::AT_ONCE;
+
 /// Opens the sockets of the listening end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Listen {
@@ -58,8 +60,9 @@ impl Call for Connect {
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
 
+    /// Each flow has a time of its own, [`AT_ONCE`] of them together.
     fn reply_within(&self) -> Duration {
-        CONNECT_WITHIN
+        CONNECT_WITHIN.saturating_mul(self.config.flows.div_ceil(AT_ONCE))
     }
 }
 

@@ -7,6 +7,8 @@ use std::{
     process::{Command, id},
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// Makes the child of `command` die with the thread that starts it, and leaves Ctrl-C, hangups and requests
 /// to terminate to the parent.
 ///
@@ -32,6 +34,16 @@ pub fn bind_child_to_parent(command: &mut Command) {
     // SAFETY: the closure calls async-signal-safe functions only and holds nothing.
     unsafe {
         command.pre_exec(ignore);
+    }
+}
+
+/// Lets this process have `needed` open files, as far as its hard limit goes (getrlimit(2)): what finds none left then says so.
+pub fn allow_files(needed: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let most = limit.maximum.map_or(needed, |maximum| needed.min(maximum));
+        // Never above the hard limit, so that it is not refused.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
     }
 }
 

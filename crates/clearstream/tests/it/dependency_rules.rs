@@ -11,18 +11,22 @@ use std::{
 
 use serde_json::Value;
 
-/// Groups from the bottom up; a crate uses its own group and those below.
-const GROUPS: [&[&str]; 6] = [
-    &["schema", "schema-derive", "stats"],
-    &["admission", "sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit", "output"],
-    &[
-        "lab", "workload", "flow", "probe", "messages", "mpirun", "plan", "iperf3", "iwarp", "rdma", "ranks",
-        "explore", "storage",
-    ],
-    &["tune", "place", "netconfig", "route", "prove", "watch", "failover"],
-    &["record", "study", "diagnose", "improve", "live"],
-    &["report", "dashboard", "clearstream"],
-];
+/// Crates by their group in the map of ARCHITECTURE.md, from the top down; a crate uses its own group and those below.
+static GROUPS: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let map =
+        text.split("## Map").nth(1).and_then(|rest| rest.split("\n\nBeside the crates").next()).unwrap();
+    let mut groups: Vec<Vec<String>> = Vec::new();
+    for row in map.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let Some(name) = cells[2].strip_prefix('`').and_then(|name| name.strip_suffix('`')) else { continue };
+        if !cells[1].is_empty() {
+            groups.push(Vec::new());
+        }
+        groups.last_mut().unwrap().push(name.to_owned());
+    }
+    groups
+});
 const TLS_AND_ASYNC: [&str; 4] = ["async-std", "smol", "openssl-sys", "native-tls"];
 
 pub(crate) fn root() -> &'static Path {
@@ -74,9 +78,8 @@ fn dependencies(package: &Value) -> BTreeSet<&str> {
 }
 
 fn group(folder: &str) -> usize {
-    GROUPS.iter().position(|group| group.contains(&folder)).unwrap_or_else(|| {
-        panic!("crates/{folder} is in no group: place it in this test and in ARCHITECTURE.md")
-    })
+    let place = GROUPS.iter().position(|group| group.iter().any(|name| name == folder));
+    place.unwrap_or_else(|| panic!("crates/{folder} is in no group of the map in ARCHITECTURE.md"))
 }
 
 /// Source files of a crate, and the part of each that is no test and no comment.
@@ -149,29 +152,28 @@ fn crates_use_only_their_group_and_those_below() {
         for used in dependencies(package) {
             let used = folder(used);
             if crates.contains_key(used) {
-                assert!(group(used) <= group(name), "{name} must not use {used}, which is above it");
+                assert!(group(used) >= group(name), "{name} must not use {used}, which is above it");
             }
         }
     }
 }
 
-/// What can be measured; those who plan, keep and draw measurements know a
-/// workload by its contract and its documents only.
-const WORKLOADS: [&str; 7] = ["flow", "probe", "messages", "explore", "rdma", "storage", "failover"];
+/// Crates with a workload, as the command registers them; those who plan, keep and draw measurements know a workload by its
+/// contract and its documents only.
+fn workloads() -> Vec<&'static str> {
+    let registered = fs::read_to_string(root().join("crates/clearstream/src/workloads.rs")).unwrap();
+    let is_named = |name: &&str| registered.contains(&format!("clearstream_{}::", name.replace('-', "_")));
+    all_but(&["workload", "clearstream"]).into_iter().filter(is_named).collect()
+}
 
 #[test]
 fn studies_records_and_reports_name_no_workload() {
     let crates = crates();
     for name in ["workload", "study", "record", "report"] {
         let used = dependencies(crates[name]);
-        let named: Vec<_> = WORKLOADS.iter().filter(|one| used.iter().any(|u| folder(u) == **one)).collect();
+        let named: Vec<_> =
+            workloads().into_iter().filter(|one| used.iter().any(|u| folder(u) == *one)).collect();
         assert!(named.is_empty(), "{name} names {named:?}");
-    }
-    // Every crate that registers a workload is in the list.
-    let registered = fs::read_to_string(root().join("crates/clearstream/src/workloads.rs")).unwrap();
-    for name in crates.keys().filter(|name| !["workload", "clearstream"].contains(name)) {
-        let is_named = registered.contains(&format!("clearstream_{}::", name.replace('-', "_")));
-        assert_eq!(is_named, WORKLOADS.contains(name), "{name}: workloads.rs and WORKLOADS differ");
     }
 }
 
@@ -201,7 +203,7 @@ fn studies_and_records_name_no_document_of_a_workload() {
 
 /// Constants and names of the documents that workloads add to their outcomes, found where they do.
 fn workload_documents() -> (Vec<String>, Vec<String>) {
-    let folders = WORKLOADS.into_iter().chain(["schema"]);
+    let folders = workloads().into_iter().chain(["schema"]);
     let all: Vec<String> = folders.flat_map(sources).map(|(_, code)| code).collect();
     let mut constants: Vec<String> = all
         .iter()
@@ -216,16 +218,16 @@ fn workload_documents() -> (Vec<String>, Vec<String>) {
         name.unwrap_or_else(|| panic!("{constant}: declare it in one line")).to_owned()
     };
     let names = constants.iter().map(name_of).collect();
-    assert!(constants.len() >= WORKLOADS.len(), "every workload has one: {constants:?}");
+    assert!(constants.len() >= workloads().len(), "every workload has one: {constants:?}");
     (constants, names)
 }
 
 #[test]
 fn the_bottom_uses_no_member() {
     let crates = crates();
-    for name in GROUPS[0] {
+    for name in GROUPS.last().unwrap() {
         let members = |used: &&str| crates.contains_key(folder(used)) && folder(used) != "schema-derive";
-        let used: Vec<_> = dependencies(crates[name]).into_iter().filter(members).collect();
+        let used: Vec<_> = dependencies(crates[name.as_str()]).into_iter().filter(members).collect();
         assert!(used.is_empty(), "{name} uses {used:?}");
     }
 }

@@ -197,6 +197,23 @@ fn root_flow_and_probe_inside_a_lab() {
     }
 }
 
+/// In series they would take two round trips each: 80 s, longer than any limit.
+#[test]
+fn root_many_flows_over_a_long_path_connect_beside_one_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lab = Lab::up(&lab_file(folder.path(), "e2e-many", "delay = \"200ms\""), "e2e-many");
+    for (protocol, flows) in [("tcp", 100), ("udp", 100)] {
+        let line = format!(
+            "flow --lab e2e-many --protocol {protocol} -P {flows} -t 1s --warm-up 1s --pacing 100kb/s --json"
+        );
+        let document = run(&line.split(' ').collect::<Vec<_>>()).json();
+        let summary = &document["summary"];
+        assert_eq!(summary["complete"], true, "{protocol}");
+        assert_eq!(summary["flow_goodput_bps"].as_array().unwrap().len(), flows, "{protocol}");
+        assert!(summary["received_bytes"].as_u64().unwrap() > 0, "{protocol}");
+    }
+}
+
 #[test]
 fn root_an_ipv6_flow_carries_its_code_point_and_keeps_to_its_interface() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +238,7 @@ fn root_an_ipv6_flow_carries_its_code_point_and_keeps_to_its_interface() {
         .flat_map(|object| object["rule"]["expr"].as_array().into_iter().flatten())
         .find_map(|expression| expression["counter"]["bytes"].as_u64());
     assert!(counted.unwrap() >= received && received > 0, "{counted:?} counted, {received} received");
-    flow("eth7").refused(2, &["eth7", "No such device"]);
+    flow("eth7").refused(9, &["eth7", "No such device"]);
 }
 
 #[test]

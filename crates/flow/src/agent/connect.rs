@@ -1,9 +1,13 @@
-//! Client side of TCP data connections.
+//! Client side of data connections: flows connect beside one another, each within a time of its own, so that many flows over
+//! a long path take no longer than a few.
 
 use std::{
     io::{ErrorKind, Read, Write},
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -25,14 +29,55 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// second): how long to retry.
 const HELD_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Connects every flow, sequentially.
+/// Flows that connect at the same time: fewer than connections without a preamble that a listener keeps.
+pub(crate) const AT_ONCE: u32 = 32;
+
+/// Connects every flow.
 pub(super) fn connect_all(
     config: &FlowConfig,
     server: SocketAddr,
     secret: Secret,
     part: Part,
 ) -> Result<Vec<Arc<Socket>>, Failure> {
-    (0..config.flows).map(|flow| connect(config, server, secret, part, flow).map(Arc::new)).collect()
+    beside_one_another(config.flows, |flow| connect(config, server, secret, part, flow))
+}
+
+/// The sockets of all flows, several connecting at the same time. The first failure ends it: no further flow is begun.
+pub(super) fn beside_one_another(
+    flows: u32,
+    connect: impl Fn(u32) -> Result<Socket, Failure> + Sync,
+) -> Result<Vec<Arc<Socket>>, Failure> {
+    let next = AtomicU32::new(0);
+    let connected = Mutex::new(Ok(Vec::new()));
+    let locked = || connected.lock().unwrap_or_else(PoisonError::into_inner);
+    let work = || {
+        loop {
+            let flow = next.fetch_add(1, Relaxed);
+            if flow >= flows || locked().is_err() {
+                return;
+            }
+            let socket = connect(flow);
+            let mut all = locked();
+            match (&mut *all, socket) {
+                (Ok(sockets), Ok(socket)) => sockets.push((flow, Arc::new(socket))),
+                (Ok(_), Err(failure)) => *all = Err(failure),
+                (Err(_), _) => {}
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..flows.min(AT_ONCE) {
+            // Where the host has no further thread there are fewer at once.
+            let thread = thread::Builder::new().name("flow-connect".to_owned()).spawn_scoped(scope, work);
+            if thread.is_err() {
+                break;
+            }
+        }
+        work();
+    });
+    let mut sockets = connected.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+    sockets.sort_by_key(|(flow, _)| *flow);
+    Ok(sockets.into_iter().map(|(_, socket)| socket).collect())
 }
 
 fn connect(
@@ -46,7 +91,8 @@ fn connect(
         let message = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 format!(
-                    "flow {flow}: {server} accepted the connection but does not respond: what listens there?"
+                    "flow {flow}: {server} accepted the connection but does not respond within {} s: what listens there?",
+                    REPLY_TIMEOUT.as_secs()
                 )
             }
             _ => format!("flow {flow}: {server} closed the connection: {error}"),
@@ -85,7 +131,11 @@ pub(super) fn reach(
                 thread::sleep(Duration::from_millis(100));
             }
             Err(error) => {
-                let what = format!("flow {flow}: no connection to {server}");
+                let within = match error.kind() {
+                    ErrorKind::TimedOut => format!(" within {} s", CONNECT_TIMEOUT.as_secs()),
+                    _ => String::new(),
+                };
+                let what = format!("flow {flow}: no connection to {server}{within}");
                 return Err(Failure::of_connect(&what, "TCP", &error));
             }
         }

@@ -15,7 +15,8 @@ use clearstream_schema::{
 use socket2::{SockRef, Socket};
 
 use super::{
-    listen::CONNECT_TIMEOUT,
+    connect::beside_one_another,
+    listen::FLOW_TIMEOUT,
     open::{self, Part},
 };
 use crate::{
@@ -71,12 +72,16 @@ impl Association {
 
     /// Replies to preambles until every flow has a socket.
     pub(super) fn accept_all(self, gate: &Gate) -> Result<Vec<Arc<Socket>>, Failure> {
-        let until = Instant::now() + CONNECT_TIMEOUT;
+        let mut until = Instant::now() + FLOW_TIMEOUT;
         let mut flows: Vec<Option<Socket>> = (0..self.config.flows).map(|_| None).collect();
         while flows.iter().any(Option::is_none) {
             if gate.is_stopped() || Instant::now() >= until {
                 let associated = flows.iter().flatten().count();
-                let message = format!("{associated} of {} flows sent a preamble over UDP", flows.len());
+                let message = format!(
+                    "{associated} of {} flows sent a preamble over UDP, and no further one within {} s",
+                    flows.len(),
+                    FLOW_TIMEOUT.as_secs()
+                );
                 return Err(Failure::new(FailureKind::Connection, message));
             }
             let Some((flow, client)) = self.receive_preamble() else { continue };
@@ -89,6 +94,7 @@ impl Association {
                     drop(socket.send(&self.secret.reply(flow)));
                 }
                 *place = Some(socket);
+                until = Instant::now() + FLOW_TIMEOUT;
             }
         }
         flows.into_iter().flatten().map(|socket| ready(socket).map(Arc::new)).collect()
@@ -123,18 +129,16 @@ pub(super) fn connect_all(
     secret: Secret,
     part: Part,
 ) -> Result<Vec<Arc<Socket>>, Failure> {
-    (0..config.flows)
-        .map(|flow| {
-            let socket = open::open(config, server.ip(), part)?;
-            open::bind_client(&socket, server, config, flow)?;
-            socket.connect(&server.into()).map_err(|error| {
-                Failure::of_connect(&format!("flow {flow}: no path to {server}"), "UDP", &error)
-            })?;
-            socket.set_read_timeout(Some(PREAMBLE_INTERVAL)).map_err(internal)?;
-            associate(&socket, server, secret, flow)?;
-            ready(socket).map(Arc::new)
-        })
-        .collect()
+    beside_one_another(config.flows, |flow| {
+        let socket = open::open(config, server.ip(), part)?;
+        open::bind_client(&socket, server, config, flow)?;
+        socket.connect(&server.into()).map_err(|error| {
+            Failure::of_connect(&format!("flow {flow}: no path to {server}"), "UDP", &error)
+        })?;
+        socket.set_read_timeout(Some(PREAMBLE_INTERVAL)).map_err(internal)?;
+        associate(&socket, server, secret, flow)?;
+        ready(socket)
+    })
 }
 
 fn associate(mut socket: &Socket, server: SocketAddr, secret: Secret, flow: u32) -> Result<(), Failure> {
@@ -157,5 +161,9 @@ fn associate(mut socket: &Socket, server: SocketAddr, secret: Secret, flow: u32)
         }
     }
     let silent = io::Error::from(ErrorKind::TimedOut);
-    Err(Failure::of_connect(&format!("flow {flow}: {server} does not respond over UDP"), "UDP", &silent))
+    Err(Failure::of_connect(
+        &format!("flow {flow}: {server} does not respond over UDP within {} s", REPLY_TIMEOUT.as_secs()),
+        "UDP",
+        &silent,
+    ))
 }

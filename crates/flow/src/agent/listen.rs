@@ -26,8 +26,10 @@ use crate::{
 const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum connections without a complete preamble.
 const PENDING_MAX: usize = 64;
-/// Maximum wait for the client to connect all flows.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum wait for the next flow of the client.
+pub(super) const FLOW_TIMEOUT: Duration = Duration::from_secs(15);
+/// Connections that wait to be accepted; net.core.somaxconn may allow fewer.
+const LISTEN_QUEUE: i32 = 1024;
 /// Poll interval of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -53,7 +55,7 @@ impl Listener {
         open::bind_server(&socket, address, config)?;
         let internal = |error: io::Error| Failure::of_system("listen", &error);
         // Two sockets with SO_REUSEADDR may bind one port; only one may listen.
-        socket.listen(256).map_err(|error| match error.kind() {
+        socket.listen(LISTEN_QUEUE).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => Failure::new(
                 FailureKind::InUse,
                 format!(
@@ -76,7 +78,7 @@ impl Listener {
 
     /// Accepts connections until every flow has its own.
     pub(super) fn accept_all(mut self, gate: &Gate) -> Result<Vec<Arc<Socket>>, Failure> {
-        let until = Instant::now() + CONNECT_TIMEOUT;
+        let mut until = Instant::now() + FLOW_TIMEOUT;
         while self.flows.iter().any(Option::is_none) {
             if gate.is_stopped() {
                 return Err(Failure::new(FailureKind::Connection, "stopped before all flows were connected"));
@@ -86,9 +88,9 @@ impl Listener {
                 return Err(Failure::new(
                     FailureKind::Connection,
                     format!(
-                        "{connected} of {} flows were connected within {} s; {}",
+                        "{connected} of {} flows were connected, and no further one within {} s; {}",
                         self.flows.len(),
-                        CONNECT_TIMEOUT.as_secs(),
+                        FLOW_TIMEOUT.as_secs(),
                         firewall_advice("TCP")
                     ),
                 ));
@@ -98,7 +100,9 @@ impl Listener {
                 fill(&waiting.socket, &mut waiting.state, PREAMBLE_BYTES)
             });
             for (waiting, ()) in round {
-                self.admit(waiting.socket, &waiting.state);
+                if self.admit(waiting.socket, &waiting.state) {
+                    until = Instant::now() + FLOW_TIMEOUT;
+                }
             }
             // No stranger is left that could be closed for the next flow.
             if let Some(error) = self.lobby.exhausted() {
@@ -108,14 +112,17 @@ impl Listener {
         Ok(self.flows.into_iter().flatten().map(Arc::new).collect())
     }
 
-    fn admit(&mut self, mut socket: Socket, preamble: &[u8]) {
+    /// Whether it is one of a flow.
+    fn admit(&mut self, mut socket: Socket, preamble: &[u8]) -> bool {
         let flow = self.secret.flow_of(preamble).and_then(|flow| usize::try_from(flow).ok());
         let place = flow.and_then(|flow| self.flows.get_mut(flow));
         // A stranger, or a flow that is connected already.
-        let Some(place @ None) = place else { return };
-        if socket.set_nonblocking(false).is_ok() && socket.write_all(&[ACCEPTED]).is_ok() {
+        let Some(place @ None) = place else { return false };
+        let is_admitted = socket.set_nonblocking(false).is_ok() && socket.write_all(&[ACCEPTED]).is_ok();
+        if is_admitted {
             *place = Some(socket);
         }
+        is_admitted
     }
 }
 

@@ -24,9 +24,10 @@ use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
     flow::{Direction, FlowConfig, Protocol},
 };
+use clearstream_sys::process::allow_files;
 use socket2::Socket;
 
-pub(crate) use self::settings::notice;
+pub(crate) use self::{connect::AT_ONCE, settings::notice};
 use self::{datagram::Association, listen::Listener, open::Part, test::Test};
 use crate::{
     calls::{Connect, Listen, Listening, Start, Stop},
@@ -115,6 +116,8 @@ impl FlowAgent {
         }
         self.running = None;
         check::check(&config)?;
+        // A socket, a counter of cycles for each of two threads, and a pipe of two ends.
+        allow_files(5 * u64::from(config.flows) + 256);
         let secret = Secret::parse(cookie)?;
         let part = part(server, config.direction);
         let root = HostRoot::live();
