@@ -204,7 +204,7 @@ fn root_many_flows_over_a_long_path_connect_beside_one_another() {
     let _lab = Lab::up(&lab_file(folder.path(), "e2e-many", "delay = \"200ms\""), "e2e-many");
     for (protocol, flows) in [("tcp", 100), ("udp", 100)] {
         let line = format!(
-            "flow --lab e2e-many --protocol {protocol} -P {flows} -t 1s --warm-up 1s --pacing 100kb/s --json"
+            "flow --lab e2e-many --protocol {protocol} -P {flows} -t 1s --warm-up 1s --pacing 2Mb/s --json"
         );
         let document = run(&line.split(' ').collect::<Vec<_>>()).json();
         let summary = &document["summary"];
