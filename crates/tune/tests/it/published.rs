@@ -240,7 +240,7 @@ fn a_plan_follows_the_formulas() {
         let step = plan.steps.iter().find(
             |step| matches!(&step.setting, clearstream_schema::plan::Setting::Sysctl(name) if name == key),
         );
-        step.and_then(|step| step.desired.as_deref())
+        step.and_then(|step| step.desired.as_ref().map(ToString::to_string))
     };
     assert_eq!(desired("net.ipv4.tcp_rmem"), Some("4096 131072 170917888"));
     assert_eq!(desired("net.ipv4.tcp_wmem"), Some("4096 16384 100663296"));
@@ -265,7 +265,7 @@ fn a_plan_that_was_applied_leaves_nothing_to_plan() {
         let mut state = at_rest();
         for step in recommend(&state, &goal, profile).steps {
             let clearstream_schema::plan::Setting::Sysctl(key) = step.setting else { continue };
-            state.values.get_mut(&key).unwrap().text = step.desired.unwrap();
+            state.values.get_mut(&key).unwrap().text = step.desired.unwrap().to_string();
         }
         assert_eq!(recommend(&state, &goal, profile).steps, [], "{profile}");
         let after = lint_report(&state, Some(&goal));
@@ -280,7 +280,10 @@ fn more_than_one_window_is_recommended_as_flows() {
     let plan = recommend(&at_rest(), &goal("100Gb/s", "100ms", 1), Profile::Wan);
     assert!(plan.advice.iter().any(|advice| advice.contains("at least 2 flows")), "{:?}", plan.advice);
     // 2 GiB is as much as a 32-bit number holds.
-    let rmem = plan.steps.iter().find(|step| step.desired.as_deref() == Some("4096 131072 2147483647"));
+    let rmem = plan
+        .steps
+        .iter()
+        .find(|step| step.desired.as_ref().is_some_and(|text| text.to_string() == "4096 131072 2147483647"));
     assert!(rmem.is_some(), "{:#?}", plan.steps);
 }
 
@@ -297,7 +300,7 @@ fn h_tcp_is_chosen_where_it_is_offered() {
         )
     };
     let step = chosen("17ms", Profile::Wan).unwrap();
-    assert_eq!(step.desired.as_deref(), Some("htcp"));
+    assert_eq!(step.desired, Some(clearstream_schema::plan::Value::Text("htcp".to_owned())));
     assert!(step.reason.contains("15.0 s") && step.reason.contains("7.3 s"), "{}", step.reason);
     assert_eq!(chosen("1ms", Profile::Wan), None);
     assert_eq!(chosen("17ms", Profile::Storage), None);
