@@ -188,7 +188,7 @@ pub(crate) fn model(bytes: &[u8]) {
 /// The content of a table: what is accepted closes nothing but itself.
 pub(crate) fn nft_table(bytes: &[u8]) {
     let text = &*text_of(bytes);
-    let _ = TableText::shown(text).to_string();
+    let _ = TableText::shown(text);
     if let Ok(table) = text.parse::<TableText>() {
         let written = table.to_string();
         assert_eq!(written.matches('{').count(), written.matches('}').count());

@@ -5,7 +5,7 @@ use clearstream_schema::{
     diagnosis::{Cause, Diagnosis, End, Finding, Remedy, Role, Verdict},
     flow::FlowConfig,
     improvement::{Candidate, Change},
-    plan::{Effect, LinkAttribute, Setting, Step},
+    plan::{self, Effect, LinkAttribute, Setting, Step},
 };
 use serde_json::Value;
 
@@ -81,7 +81,7 @@ fn of_remedy<B: Testbed + ?Sized>(
             let step = Step {
                 setting,
                 current,
-                desired: Some(mtu_bytes.to_string()),
+                desired: Some(plan::Value::Number(*mtu_bytes)),
                 reason: reason.clone(),
                 effect: Effect::LinkFlap,
             };
@@ -108,14 +108,14 @@ const RAISE_LIMIT: u64 = 256 << 20;
 fn raised(
     end: End,
     name: &str,
-    current: Option<String>,
+    current: Option<plan::Value>,
     field: usize,
     at_least: u64,
     reason: &str,
 ) -> Option<Candidate> {
     let current = current?;
     let mut numbers: Vec<u64> =
-        current.split_whitespace().map(|number| number.parse().ok()).collect::<Option<_>>()?;
+        current.to_string().split_whitespace().map(|number| number.parse().ok()).collect::<Option<_>>()?;
     let number = numbers.get_mut(field)?;
     if *number >= at_least {
         return None;
@@ -125,7 +125,7 @@ fn raised(
     let step = Step {
         setting: Setting::Sysctl(name.to_owned()),
         current: Some(current),
-        desired: Some(desired.clone()),
+        desired: Some(plan::Value::Text(desired.clone())),
         reason: reason.to_owned(),
         effect: Effect::NewSockets,
     };

@@ -11,7 +11,7 @@ use clearstream_schema::{
     diagnosis::{Diagnosis, End},
     flow::{FlowConfig, FlowSummary},
     host::HostReport,
-    plan::{PLAN_SCHEMA, Plan, PlanHost, Setting, Step},
+    plan::{PLAN_SCHEMA, Plan, PlanHost, Setting, Step, Value},
 };
 use clearstream_workload::{CLIENT, HostSet, SERVER};
 
@@ -102,9 +102,9 @@ impl Testbed for PeersTestbed<'_> {
         Ok(clearstream_flow::run_on(&mut self.hosts, config, stop, &mut |_| {})?)
     }
 
-    fn read(&mut self, end: End, setting: &Setting) -> Result<Option<String>, ImproveError> {
+    fn read(&mut self, end: End, setting: &Setting) -> Result<Option<Value>, ImproveError> {
         let read = self.peer(end)?.0.call(&Read { settings: vec![setting.clone()] })?;
-        Ok(read.values.into_iter().next().map(|(_, value)| value))
+        Ok(read.values.into_iter().next().map(|(setting, text)| Value::of(&setting, &text)))
     }
 
     fn apply(&mut self, end: End, steps: &[Step]) -> Result<Option<String>, ImproveError> {

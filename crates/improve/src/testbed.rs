@@ -13,7 +13,7 @@ use clearstream_flow::FlowError;
 use clearstream_schema::{
     diagnosis::{Diagnosis, End},
     flow::{FlowConfig, FlowSummary},
-    plan::{Setting, Step},
+    plan::{Setting, Step, Value},
 };
 use clearstream_workload::TrialError;
 
@@ -53,7 +53,7 @@ pub trait Testbed {
     ///
     /// # Errors
     /// When the host is lost.
-    fn read(&mut self, end: End, setting: &Setting) -> Result<Option<String>, ImproveError>;
+    fn read(&mut self, end: End, setting: &Setting) -> Result<Option<Value>, ImproveError>;
 
     /// Changes settings of one host, all or none, pending: they are restored when
     /// this testbed is dropped, unless they are kept. Returns the journal that reverts

@@ -235,8 +235,9 @@ fn the_whole_value_of_a_sysctl_is_kept_but_for_the_number_that_was_raised() {
         model.diagnose(&FlowConfig::default(), DIAGNOSIS, &AtomicBool::new(false), &mut |_, _| {}).unwrap();
     let found = clearstream_improve::candidates(&mut model, &diagnosis, &FlowConfig::default()).unwrap();
     let Change::Setting { end: End::Client, step } = &found[0].changes[0] else { panic!("{found:?}") };
-    assert_eq!(step.current.as_deref(), Some("4096 16384 4194304"));
-    assert_eq!(step.desired.as_deref(), Some("4096 16384 67108864"));
+    let text = |text: &str| Some(clearstream_schema::plan::Value::Text(text.to_owned()));
+    assert_eq!(step.current, text("4096 16384 4194304"));
+    assert_eq!(step.desired, text("4096 16384 67108864"));
 }
 
 /// Comparisons of the one change of a path that walks up and down by as much as 8 %

@@ -2,23 +2,22 @@
 //! is on disk, then each step is written and read back; the first failure restores
 //! everything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use clearstream_schema::plan::{PLAN_SCHEMA, Plan, Setting, Values};
+use clearstream_schema::plan::{PLAN_SCHEMA, Plan, Setting, Value, Values};
 use jiff::Timestamp;
 
 use crate::{
-    Begun, Event, Fault, Identity, Options, PlanError, SettingError,
+    Begun, Event, Fault, Identity, Options, PlanError, SettingError, error,
+    families::same_or_absent,
     folder::Locked,
-    gone::interface_of,
     journal::{Change, Head, Journal, Mark, SCHEMA, VERSION},
-    meaning::same_or_absent,
     restore,
     revert::end_unfinished,
 };
-
-/// Name of a missing setting in messages.
-pub(crate) const ABSENT: &str = "absent";
 
 /// Supported version of plans.
 pub(crate) const PLAN_VERSION: u32 = 1;
@@ -32,7 +31,7 @@ pub struct Applied {
     pub changed: Vec<usize>,
 }
 
-/// Texts of settings; those that are not on this host are omitted.
+/// Values of settings; those that are not on this host are omitted.
 pub fn read(settings: &[Setting], options: &Options) -> Result<Values, PlanError> {
     let mut values = Values::new();
     for setting in settings {
@@ -58,17 +57,6 @@ pub fn check_settings(plan: &Plan, options: &Options) -> Result<(), PlanError> {
 /// setting holds the desired value already are left alone, so that applying
 /// twice changes nothing the second time and leaves no second journal.
 pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
-    carry_out(plan, None, options)
-}
-
-/// Applies the [plan back](crate::plan_back) of a journal, with a journal of its
-/// own: reverting it applies the first one's changes a second time;
-/// [confirmed](crate::confirm()), the first one is reverted.
-pub fn apply_back(plan: &Plan, journal: &str, options: &Options) -> Result<Applied, PlanError> {
-    carry_out(plan, Some(journal.to_owned()), options)
-}
-
-fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<Applied, PlanError> {
     let identity = options.target.identity()?;
     check_fits(plan, &identity)?;
     let locked = Locked::lock(&options.journals)?;
@@ -92,7 +80,7 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
         time: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         purpose: plan.purpose.clone(),
         identity,
-        reverts,
+        reverts: options.reverts.clone(),
         interfaces: interfaces_of(&changes, options),
         changes,
     };
@@ -106,14 +94,15 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
     for &index in &changed {
         journal.mark(Mark::Writing(index)).or_else(|error| undo_unwritten(&mut journal, error, options))?;
         let change = journal.head.changes.get(index);
-        if let Some(Err(source)) = change.map(|change| write_back(change, options)) {
+        let written = change.map(|it| write_and_read(&it.setting, it.new.as_ref(), options));
+        if let Some(Err(source)) = written {
             return undo(&mut journal, index + 1, source, options);
         }
     }
     // A later step may have changed a setting that an earlier one wrote or left as
     // it was.
     for (index, change) in journal.head.changes.clone().iter().enumerate() {
-        if let Err(source) = holds(&change.setting, change.new.as_deref(), options) {
+        if let Err(source) = holds(&change.setting, change.new.as_ref(), options) {
             return undo(&mut journal, index + 1, source, options);
         }
     }
@@ -124,7 +113,8 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
 
 /// A name alone does not tell an interface that is gone from one that is called otherwise.
 fn interfaces_of(changes: &[Change], options: &Options) -> BTreeMap<String, String> {
-    let named: BTreeSet<String> = changes.iter().filter_map(|change| interface_of(&change.setting)).collect();
+    let named: BTreeSet<String> =
+        changes.iter().filter_map(|change| change.setting.interface().map(Cow::into_owned)).collect();
     let mut all = if named.is_empty() { BTreeMap::new() } else { options.target.interfaces() };
     all.retain(|name, _| named.contains(name));
     all
@@ -172,8 +162,8 @@ fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
         }
         let change = Change { setting, old, new, effect: step.effect };
         if !change.was_right() {
-            for text in [&change.new, &change.old].into_iter().flatten() {
-                target.check(&change.setting, text).map_err(PlanError::Unfit)?;
+            for value in [&change.new, &change.old].into_iter().flatten() {
+                target.check(&change.setting, value).map_err(PlanError::Unfit)?;
             }
         }
         changes.push(change);
@@ -181,14 +171,10 @@ fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
     Ok(changes)
 }
 
-fn write_back(change: &Change, options: &Options) -> Result<(), SettingError> {
-    write_and_read(&change.setting, change.new.as_deref(), options)
-}
-
-/// Writes one text, or removes the setting, and reads it back.
+/// Writes one value, or removes the setting, and reads it back.
 pub(crate) fn write_and_read(
     setting: &Setting,
-    value: Option<&str>,
+    value: Option<&Value>,
     options: &Options,
 ) -> Result<(), SettingError> {
     options.emit(Event::Writing { setting });
@@ -202,15 +188,15 @@ pub(crate) fn write_and_read(
     Ok(())
 }
 
-fn holds(setting: &Setting, wanted: Option<&str>, options: &Options) -> Result<(), SettingError> {
+fn holds(setting: &Setting, wanted: Option<&Value>, options: &Options) -> Result<(), SettingError> {
     let found = options.target.read(setting)?;
-    if same_or_absent(setting, wanted, found.as_deref()) {
+    if same_or_absent(setting, wanted, found.as_ref()) {
         return Ok(());
     }
     match found {
         None => Err(Fault::Absent.of(setting)),
         Some(found) => {
-            let wanted = wanted.unwrap_or(ABSENT).to_owned();
+            let [wanted, found] = [wanted, Some(&found)].map(error::text);
             Err(Fault::Altered { wanted, found }.of(setting))
         }
     }

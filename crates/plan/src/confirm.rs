@@ -117,7 +117,7 @@ pub struct Confirmed {
     pub journal: String,
     /// Time that was left.
     pub left: Duration,
-    /// The journal that it reverts, if the plan was one [back](crate::apply_back).
+    /// The journal that it reverts, if the plan was one [back](Options::reverting).
     pub reverted: Option<String>,
     /// Why the journals could not be marked so; the change stays all the same.
     pub unmarked: Option<String>,

@@ -3,9 +3,13 @@
 use std::{fmt, io, path::PathBuf, time::Duration};
 
 use clearstream_netlink::{NetlinkError, ethtool::EthtoolError};
-use clearstream_schema::{control::FailureKind, failure::Classified, plan::Setting};
+use clearstream_schema::{
+    control::FailureKind,
+    failure::Classified,
+    plan::{Setting, Value},
+};
 
-use crate::{Danger, apply::ABSENT};
+use crate::Danger;
 
 /// One setting that could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -133,23 +137,42 @@ impl Classified for SettingError {
     }
 }
 
+impl From<NetlinkError> for Fault {
+    fn from(source: NetlinkError) -> Self {
+        Self::Netlink { source }
+    }
+}
+
+impl From<EthtoolError> for Fault {
+    fn from(source: EthtoolError) -> Self {
+        Self::Driver { source }
+    }
+}
+
+/// Name of a missing setting in messages.
+pub(crate) const ABSENT: &str = "absent";
+
+/// A value in messages.
+pub(crate) fn text(value: Option<&Value>) -> String {
+    value.map_or_else(|| ABSENT.to_owned(), Value::to_string)
+}
+
 /// A live value that is neither the old nor the new one of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The setting.
     pub setting: Setting,
     /// Live value; absent when there is none.
-    pub live: Option<String>,
+    pub live: Option<Value>,
     /// Written value; absent when the setting was removed.
-    pub ours: Option<String>,
+    pub ours: Option<Value>,
     /// Old value; absent when there was none.
-    pub old: Option<String>,
+    pub old: Option<Value>,
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [live, ours, old] =
-            [&self.live, &self.ours, &self.old].map(|text| text.as_deref().unwrap_or(ABSENT));
+        let [live, ours, old] = [&self.live, &self.ours, &self.old].map(|value| text(value.as_ref()));
         let setting = &self.setting;
         write!(f, "{setting} is \"{live}\", neither \"{ours}\" (set) nor \"{old}\" (before)")
     }

@@ -10,11 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_schema::plan::{Effect, JournalState, Setting};
+use clearstream_schema::plan::{Effect, JournalState, Setting, Value};
 use clearstream_sys::document;
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, PlanError, meaning::same_or_absent};
+use crate::{Identity, PlanError, families::same_or_absent};
 
 pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
 pub(crate) const VERSION: u32 = 1;
@@ -45,26 +45,46 @@ pub(crate) struct Head {
     pub(crate) changes: Vec<Change>,
 }
 
-/// A setting with the text before and after. If both are equal, the plan did not
+/// A setting with the value before and after. If both are equal, the plan did not
 /// need to change it: it is here because the kernel may couple it to another one,
 /// and reverting that one must not leave it changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written")]
 pub(crate) struct Change {
     pub(crate) setting: Setting,
     /// Absent where nothing was there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) old: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) old: Option<Value>,
     /// Absent if the plan removes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) new: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) new: Option<Value>,
     /// For a later verification of whether it is effective.
     pub(crate) effect: Effect,
+}
+
+/// The same as it is read: the setting tells what its texts mean.
+#[derive(Deserialize)]
+#[serde(rename = "Change")]
+struct Written {
+    setting: Setting,
+    #[serde(default)]
+    old: Option<String>,
+    #[serde(default)]
+    new: Option<String>,
+    effect: Effect,
+}
+
+impl From<Written> for Change {
+    fn from(Written { setting, old, new, effect }: Written) -> Self {
+        let value = |text: Option<String>| text.map(|text| Value::of(&setting, &text));
+        Self { old: value(old), new: value(new), setting, effect }
+    }
 }
 
 impl Change {
     /// The plan had nothing to change here.
     pub(crate) fn was_right(&self) -> bool {
-        same_or_absent(&self.setting, self.old.as_deref(), self.new.as_deref())
+        same_or_absent(&self.setting, self.old.as_ref(), self.new.as_ref())
     }
 }
 

@@ -1,16 +1,15 @@
 //! Restores the settings saved in a journal.
 
-use clearstream_schema::plan::{Gone, JournalState, Setting};
+use clearstream_schema::plan::{Gone, JournalState, Setting, Value};
 
 use crate::{
     Conflict, Event, Fault, Needed, Options, PlanError,
-    apply::{ABSENT, write_and_read},
-    confirm,
-    gone::{Tally, interface_of},
+    apply::write_and_read,
+    confirm, error,
+    families::{self, same_or_absent},
+    gone::Tally,
     journal::{Change, Journal, Mark},
-    meaning::same_or_absent,
     pending,
-    qdisc::is_default,
 };
 
 /// Maximum number of passes: writing one setting may change another (a device's
@@ -119,7 +118,7 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
             Standing::Replaces => options.target.read(setting).map_err(PlanError::Unfit)?,
             Standing::Otherwise { live, .. } => live,
         };
-        let is_ours = same_or_absent(setting, new.as_deref(), live.as_deref());
+        let is_ours = same_or_absent(setting, new.as_ref(), live.as_ref());
         // The kernel has removed what we wrote, with what it needed.
         let went =
             || live.is_none() && new.as_ref().is_some_and(|new| needs(setting, new, options).is_some());
@@ -169,20 +168,17 @@ pub(crate) fn restore_settings(
     options: &Options,
     mut before: impl FnMut(&mut Journal, usize),
 ) -> Result<Written, PlanError> {
-    // The last change first. A default qdisc comes after all others, because the
-    // kernel recreates it from the sysctls and queues of that time.
+    // The last change first.
     let changes = journal.head.changes.iter().cloned().enumerate().rev();
     let mut order: Vec<_> = changes.filter(|(index, _)| !left_alone.contains(index)).collect();
-    order.sort_by_key(|(_, change)| {
-        matches!(change.setting, Setting::Qdisc { .. }) && change.old.as_deref().is_some_and(is_default)
-    });
+    order.sort_by_key(|(_, change)| is_last(&change.setting, change.old.as_ref()));
     let mut written = Written::default();
     for pass in 0..PASS_COUNT {
         let mut is_quiet = true;
         for (index, change) in &order {
             let wanted = match standing(journal, change, options) {
                 Ok(Standing::Otherwise { wanted, .. }) => wanted,
-                // What its old text needs may be restored by then.
+                // What its old value needs may be restored by then.
                 Ok(Standing::Replaces) if pass == 0 => {
                     is_quiet = false;
                     continue;
@@ -194,7 +190,7 @@ pub(crate) fn restore_settings(
             };
             is_quiet = false;
             before(journal, *index);
-            write_and_read(&change.setting, wanted.as_deref(), options).map_err(PlanError::Unfit)?;
+            write_and_read(&change.setting, wanted.as_ref(), options).map_err(PlanError::Unfit)?;
             written.count += 1;
         }
         if is_quiet {
@@ -203,6 +199,11 @@ pub(crate) fn restore_settings(
     }
     written.gone = went(journal, &order, options)?;
     Ok(written)
+}
+
+/// Whether a value is restored after all others.
+pub(crate) fn is_last(setting: &Setting, value: Option<&Value>) -> bool {
+    value.is_some_and(|value| families::of(setting).is_restored_last(value))
 }
 
 /// What went of these changes. Fails for one that is neither as before nor gone.
@@ -222,14 +223,13 @@ fn went(journal: &Journal, changes: &[(usize, Change)], options: &Options) -> Re
 
 /// What took with it something that was not there before, so that it needs no removal.
 fn new_that_went(change: &Change, options: &Options) -> Option<Needed> {
-    let new = change.new.as_deref().filter(|_| change.old.is_none())?;
+    let new = change.new.as_ref().filter(|_| change.old.is_none())?;
     needs(&change.setting, new, options)
 }
 
-fn altered(change: &Change, wanted: Option<String>, found: Option<String>) -> PlanError {
-    let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
-    let fault = Fault::Altered { wanted: text(wanted), found: text(found) };
-    PlanError::Unfit(fault.of(&change.setting))
+fn altered(change: &Change, wanted: Option<Value>, found: Option<Value>) -> PlanError {
+    let [wanted, found] = [wanted, found].map(|value| error::text(value.as_ref()));
+    PlanError::Unfit(Fault::Altered { wanted, found }.of(&change.setting))
 }
 
 /// What is gone of a journal as things are now, and the indices of these changes.
@@ -248,17 +248,17 @@ pub(crate) fn gone(journal: &Journal, options: &Options) -> Result<(Vec<usize>, 
     Ok((indices, tally.all()))
 }
 
-/// How a setting is, beside the text that it had before.
+/// How a setting is, beside the value that it had before.
 enum Standing {
     AsBefore,
-    /// It is not there, and cannot have its old text again.
+    /// It is not there, and cannot have its old value again.
     Gone(Needed),
-    /// It is there, in place of an old text that it cannot have again.
+    /// It is there, in place of an old value that it cannot have again.
     Replaces,
     Otherwise {
-        live: Option<String>,
+        live: Option<Value>,
         /// To be written; `None` to remove the setting.
-        wanted: Option<String>,
+        wanted: Option<Value>,
     },
 }
 
@@ -270,9 +270,9 @@ fn standing(journal: &Journal, change: &Change, options: &Options) -> Result<Sta
         None => Ok(()),
     };
     if live.is_none() {
-        interface_of(setting).map_or(Ok(()), |was| refuse_renamed(&was))?;
+        setting.interface().map_or(Ok(()), |was| refuse_renamed(&was))?;
     }
-    let is_as_before = same_or_absent(setting, old.as_deref(), live.as_deref());
+    let is_as_before = same_or_absent(setting, old.as_ref(), live.as_ref());
     let needed = match (&live, old) {
         _ if is_as_before => return Ok(Standing::AsBefore),
         (None, _) if !setting.may_be_absent() => options.target.gone(setting, None),
@@ -290,9 +290,9 @@ fn standing(journal: &Journal, change: &Change, options: &Options) -> Result<Sta
     }
 }
 
-/// What a setting that may be absent needs for a text, and what does not exist any more.
-fn needs(setting: &Setting, text: &str, options: &Options) -> Option<Needed> {
-    if setting.may_be_absent() { options.target.gone(setting, Some(text)) } else { None }
+/// What a setting that may be absent needs for a value, and what does not exist any more.
+fn needs(setting: &Setting, value: &Value, options: &Options) -> Option<Needed> {
+    if setting.may_be_absent() { options.target.gone(setting, Some(value)) } else { None }
 }
 
 /// The name that an interface of the journal has now.

@@ -1,7 +1,7 @@
 //! Revert of a journal, list of journals, and recovery of interrupted ones.
 
 use clearstream_schema::plan::{
-    Gone, JournalEntry, JournalState, PLAN_SCHEMA, Plan, PlanHost, Recovered, Setting, Step,
+    Gone, JournalEntry, JournalState, PLAN_SCHEMA, Plan, PlanHost, Recovered, Step,
 };
 
 use crate::{
@@ -11,8 +11,7 @@ use crate::{
     folder::{self, Locked},
     journal::{Change, Head, Journal},
     pending,
-    qdisc::is_default,
-    restore::{Restored, Written, check_restorable, gone, restore},
+    restore::{Restored, Written, check_restorable, gone, is_last, restore},
 };
 
 /// Result of a revert.
@@ -77,7 +76,7 @@ fn revertible(journal: &str, here: &Identity, options: &Options) -> Result<Journ
 }
 
 /// The plan that restores the settings saved in a journal, the last change first:
-/// for [`crate::apply_back`]. Refuses as [`revert`] does, and an interrupted
+/// to be applied with [`Options::reverting`]. Refuses as [`revert`] does, and an interrupted
 /// journal.
 pub fn plan_back(journal: &str, force: bool, options: &Options) -> Result<Plan, PlanError> {
     let here = options.target.identity()?;
@@ -95,15 +94,12 @@ pub fn plan_back(journal: &str, force: bool, options: &Options) -> Result<Plan, 
     for step in &mut plan.steps {
         std::mem::swap(&mut step.current, &mut step.desired);
     }
-    // As a revert does: the kernel creates its default from the settings at that
-    // time.
-    plan.steps.sort_by_key(|step| {
-        matches!(step.setting, Setting::Qdisc { .. }) && step.desired.as_deref().is_some_and(is_default)
-    });
+    // As a revert does.
+    plan.steps.sort_by_key(|step| is_last(&step.setting, step.desired.as_ref()));
     Ok(plan)
 }
 
-/// The plan that a journal applied, with the saved texts as current ones: to verify
+/// The plan that a journal applied, with the saved values as current ones: to verify
 /// whether it is still effective.
 pub fn plan_of(journal: &str, options: &Options) -> Result<Plan, PlanError> {
     let Head { purpose, identity, changes, .. } = folder::open(&options.journals, journal)?.head;

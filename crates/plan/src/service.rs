@@ -72,7 +72,8 @@ impl Plans {
     }
 
     fn read(&mut self, call: Read, options: Options) -> Result<Values, PlanError> {
-        Ok(Values { values: read(&call.settings, &options)?.into_iter().collect() })
+        let values = read(&call.settings, &options)?.into_iter();
+        Ok(Values { values: values.map(|(setting, value)| (setting, value.to_string())).collect() })
     }
 
     fn apply(&mut self, Apply { plan }: Apply, options: Options) -> Result<Applied, PlanError> {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs::File};
 
-use clearstream_schema::plan::{JournalState, Setting};
+use clearstream_schema::plan::{JournalState, Setting, Value};
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
@@ -42,9 +42,9 @@ pub fn standing(
 pub fn added(
     is_such: impl Fn(&Setting) -> bool,
     options: &Options,
-) -> Result<Vec<(Setting, String)>, PlanError> {
+) -> Result<Vec<(Setting, Value)>, PlanError> {
     let here = options.target.identity()?;
-    let mut decided: BTreeMap<Setting, Option<String>> = BTreeMap::new();
+    let mut decided: BTreeMap<Setting, Option<Value>> = BTreeMap::new();
     for name in folder::names(&options.journals)?.into_iter().rev() {
         let Ok(journal) = folder::open(&options.journals, &name) else { continue };
         let is_in_effect = || {

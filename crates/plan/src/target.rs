@@ -2,19 +2,19 @@
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
-use clearstream_schema::plan::Setting;
+use clearstream_schema::plan::{Setting, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::{Fault, Host, Needed, Permitted, PlanError, SettingError, families, folder, journal::Head};
 
 /// Holds settings. [`Host`] is the one of this machine.
 pub trait Target: Send + Sync {
-    /// The text that a setting holds, in the spelling that writing takes;
+    /// The value that a setting holds, as writing takes it;
     /// `None` when the setting is not there.
-    fn read(&self, setting: &Setting) -> Result<Option<String>, SettingError>;
+    fn read(&self, setting: &Setting) -> Result<Option<Value>, SettingError>;
 
-    /// Writes a text. The caller reads back the value that the kernel made of it.
-    fn write(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;
+    /// Writes a value. The caller reads back what the kernel made of it.
+    fn write(&self, setting: &Setting, value: &Value) -> Result<(), SettingError>;
 
     /// Removes a setting that [may be absent](Setting::may_be_absent).
     fn remove(&self, setting: &Setting) -> Result<(), SettingError> {
@@ -23,11 +23,11 @@ pub trait Target: Send + Sync {
     }
 
     /// Fails when writing `value` cannot work, without writing.
-    fn check(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;
+    fn check(&self, setting: &Setting, value: &Value) -> Result<(), SettingError>;
 
-    /// What a setting needs to hold a text, or, without a text, to be there, and what does
+    /// What a setting needs to hold a value, or, without one, to be there, and what does
     /// not exist any more. `None` when nothing is gone, or when that cannot be told.
-    fn gone(&self, _setting: &Setting, _text: Option<&str>) -> Option<Needed> {
+    fn gone(&self, _setting: &Setting, _value: Option<&Value>) -> Option<Needed> {
         None
     }
 
@@ -37,7 +37,7 @@ pub trait Target: Send + Sync {
     }
 
     /// Fails when writing `value` would make the kernel load a module.
-    fn check_loaded(&self, _setting: &Setting, _value: &str) -> Result<(), SettingError> {
+    fn check_loaded(&self, _setting: &Setting, _value: &Value) -> Result<(), SettingError> {
         Ok(())
     }
 
@@ -89,12 +89,12 @@ pub enum Event<'a> {
         /// Which setting.
         setting: &'a Setting,
     },
-    /// The kernel has taken the text.
+    /// The kernel has taken the value.
     Written {
         /// Which setting.
         setting: &'a Setting,
     },
-    /// The text was read back and is as written.
+    /// The value was read back and is as written.
     ReadBack {
         /// Which setting.
         setting: &'a Setting,
@@ -130,6 +130,10 @@ pub struct Options {
     pub journals: PathBuf,
     /// Settings that may be read, written and restored.
     pub permitted: Permitted,
+    /// The journal that a plan reverts, as [`crate::plan_back`] made it of it. Applying it has a
+    /// journal of its own, whose revert makes the first one's changes a second time;
+    /// [confirmed](crate::confirm()), the first one is reverted.
+    pub reverts: Option<String>,
     /// Receives every event.
     pub on_event: OnEvent,
     /// What has to be done when the journal is on disk and nothing is changed yet.
@@ -157,6 +161,7 @@ impl Options {
             target: Arc::new(target),
             journals: journals.into(),
             permitted: Permitted::default(),
+            reverts: None,
             on_event: Arc::new(|_| ()),
             before_changes: Arc::new(|_| Ok(())),
         }
@@ -168,18 +173,24 @@ impl Options {
         Self { permitted, ..self }
     }
 
+    /// The same, for the plan back of a journal.
+    #[must_use]
+    pub fn reverting(self, journal: &str) -> Self {
+        Self { reverts: Some(journal.to_owned()), ..self }
+    }
+
     /// Refuses a setting that a plan may not name.
     pub(crate) fn check_named(&self, setting: &Setting) -> Result<(), PlanError> {
         match self.permitted {
             Permitted::Any => Ok(()),
             Permitted::Families | Permitted::FamiliesOnly | Permitted::FamiliesLoaded => {
-                families::check(setting).map_err(PlanError::Unfit)
+                families::check_permitted(setting).map_err(PlanError::Unfit)
             }
         }
     }
 
     /// Refuses a value that a plan may not give to a setting.
-    pub(crate) fn check_given(&self, setting: &Setting, value: &str) -> Result<(), PlanError> {
+    pub(crate) fn check_given(&self, setting: &Setting, value: &Value) -> Result<(), PlanError> {
         match self.permitted {
             Permitted::FamiliesLoaded => self.target.check_loaded(setting, value).map_err(PlanError::Unfit),
             _ => Ok(()),

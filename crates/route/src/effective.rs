@@ -9,7 +9,7 @@ use clearstream_routing::{
     multipath::ports_are_hashed,
 };
 use clearstream_schema::{
-    plan::Check,
+    plan::{Check, Value},
     routing::{Hop, HostRouting, NexthopTarget, RouteAction},
 };
 use clearstream_tune::KernelVersion;
@@ -41,11 +41,12 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
     let (all, _) = deviations(&bare, wanted)?;
     let extra = open.iter().filter(|step| step.desired.is_none());
     let check = |step: &clearstream_schema::plan::Step| {
-        let expected = step.desired.clone().unwrap_or_else(|| "absent".to_owned());
+        let text = |value: Option<&Value>| value.map_or_else(|| "absent".to_owned(), Value::to_string);
+        let expected = text(step.desired.as_ref());
         let missing = open.iter().find(|open| open.setting == step.setting);
         let found = match missing {
             None => expected.clone(),
-            Some(open) => open.current.clone().unwrap_or_else(|| "absent".to_owned()),
+            Some(open) => text(open.current.as_ref()),
         };
         let note = held.contains(&step.setting).then(|| {
             "it is of another owner, or another kind of group, and `clearstream route apply` does not touch it: remove it first"

@@ -150,11 +150,11 @@ fn multipath(gateways: &[IpAddr]) -> RouteEntry {
 
 /// The plan crate, which runs nft, tries the table of marks.
 fn marks_refused() -> Vec<&'static str> {
-    use clearstream_schema::plan::Setting;
+    use clearstream_schema::plan::{Setting, Value};
     let setting = Setting::NetfilterTable { name: "tried".to_owned() };
     let text = "chain leave { type route hook output priority mangle; ct mark != 0 meta mark set ct mark; }";
     let target = clearstream_plan::Host::live();
-    match clearstream_plan::Target::write(&target, &setting, text) {
+    match clearstream_plan::Target::write(&target, &setting, &Value::of(&setting, text)) {
         Err(error) if matches!(*error.fault, clearstream_plan::Fault::Rejected { .. }) => {
             vec!["CONFIG_NF_TABLES"]
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clearstream_place::document::{Closeness, Placement, Ranking, Role, SpreadMethod, SteeredPorts};
-use clearstream_schema::plan::{Effect, Setting};
+use clearstream_schema::plan::Effect;
 
 use super::table::{cores, or_dash, table};
 
@@ -89,9 +89,9 @@ pub fn placement(placement: &Placement) -> String {
             let _ = writeln!(
                 text,
                 "  {}: {} -> {}{}\n      {}",
-                setting(&step.setting),
-                step.current.as_deref().unwrap_or("-"),
-                step.desired.as_deref().unwrap_or("-"),
+                step.setting,
+                or_dash(step.current.as_ref()),
+                or_dash(step.desired.as_ref()),
                 if step.effect == Effect::LinkFlap { " (the link may flap)" } else { "" },
                 step.reason
             );
@@ -99,16 +99,6 @@ pub fn placement(placement: &Placement) -> String {
     }
     notes(&mut text, &placement.plan.advice);
     text.trim_end().to_owned()
-}
-
-fn setting(setting: &Setting) -> String {
-    match setting {
-        Setting::Sysctl(name) => name.clone(),
-        Setting::File(path) => format!("/{path}"),
-        Setting::Link { interface, attribute } => format!("{interface} {attribute:?}"),
-        Setting::Qdisc { interface } => format!("{interface} qdisc"),
-        other => other.to_string(),
-    }
 }
 
 /// A row per flow.

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt::Write as _};
 
 use clearstream_schema::{
     human::count,
-    plan::{Effect, JournalEntry, JournalState, Plan, Recovered, Setting, Step, Verification},
+    plan::{Effect, JournalEntry, JournalState, Plan, Recovered, Step, Value, Verification},
     tune::{CheckedRouting, Finding, LintReport, Severity},
 };
 
@@ -184,17 +184,12 @@ fn or_this_host(name: &str) -> &str {
 }
 
 fn step_text(step: &Step, paint: Paint) -> String {
-    let absent = "(nothing)";
-    let mut text = format!("{}\n", paint.figure(&setting(&step.setting)));
-    let _ = writeln!(text, "    - {}", step.current.as_deref().unwrap_or(absent));
-    let _ = writeln!(text, "    + {}", step.desired.as_deref().unwrap_or(absent));
+    let shown = |value: Option<&Value>| value.map_or_else(|| "(nothing)".to_owned(), Value::to_string);
+    let mut text = format!("{}\n", paint.figure(&step.setting.to_string()));
+    let _ = writeln!(text, "    - {}", shown(step.current.as_ref()));
+    let _ = writeln!(text, "    + {}", shown(step.desired.as_ref()));
     text.push_str(&wrapped(&format!("{} ({})", step.reason, effect(step.effect))));
     text
-}
-
-/// A setting as the tool that people know spells it.
-pub fn setting(setting: &Setting) -> String {
-    setting.to_string()
 }
 
 fn effect(effect: Effect) -> &'static str {

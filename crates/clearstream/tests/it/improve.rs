@@ -7,7 +7,7 @@ use crate::common::{clearstream, finish, run, signal};
 use clearstream_improve::{PeersTestbed, Testbed as _};
 use clearstream_schema::{
     diagnosis::End,
-    plan::{Effect, Setting, Step},
+    plan::{Effect, Setting, Step, Value},
 };
 use clearstream_testkit::again::one_test;
 use clearstream_workload::HostSet;
@@ -87,7 +87,7 @@ fn tester(lab: &str) {
     let step = |key: &str, value: &str| Step {
         setting: Setting::Sysctl(key.to_owned()),
         current: None,
-        desired: Some(value.to_owned()),
+        desired: Some(Value::Text(value.to_owned())),
         reason: "a test".to_owned(),
         effect: Effect::Now,
     };

@@ -8,14 +8,14 @@ use clearstream_control::spawn;
 use clearstream_plan::calls::{
     Applied, Apply, ApplyPending, History, Keep, Read, Recover, Revert, Reverted, Verify,
 };
-use clearstream_schema::plan::{Effect, JournalState, PLAN_SCHEMA, Plan, PlanHost, Setting, Step};
+use clearstream_schema::plan::{Effect, JournalState, PLAN_SCHEMA, Plan, PlanHost, Setting, Step, Value};
 
 fn plan() -> Plan {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned();
     let step = |setting: Setting, desired: &str, effect| Step {
-        setting,
         current: None,
-        desired: Some(desired.to_owned()),
+        desired: Some(Value::of(&setting, desired)),
+        setting,
         reason: "a test".to_owned(),
         effect,
     };
@@ -116,9 +116,9 @@ fn root_an_agent_refuses_routes_that_cut_its_controller_off() {
         let mut plan = plan();
         let setting = Setting::Route { table: 254, destination: destination.parse().unwrap(), metric: 0 };
         plan.steps = vec![Step {
-            setting,
             current: None,
-            desired: Some("blackhole proto 117".to_owned()),
+            desired: Some(Value::of(&setting, "blackhole proto 117")),
+            setting,
             reason: "a test".to_owned(),
             effect: Effect::Now,
         }];

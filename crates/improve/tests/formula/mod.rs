@@ -16,7 +16,7 @@ use clearstream_schema::{
         Role, Suggestion, Verdict,
     },
     flow::{FlowConfig, FlowSummary},
-    plan::{Setting, Step},
+    plan::{Setting, Step, Value},
 };
 use clearstream_stats::Random;
 use clearstream_testkit::flow::summary;
@@ -307,8 +307,9 @@ impl Testbed for Model {
         })
     }
 
-    fn read(&mut self, _end: End, setting: &Setting) -> Result<Option<String>, ImproveError> {
-        Ok(self.place(setting).map(|numbers| numbers.map(|number| number.to_string()).join(" ")))
+    fn read(&mut self, _end: End, setting: &Setting) -> Result<Option<Value>, ImproveError> {
+        let text = |numbers: [u64; 3]| numbers.map(|number| number.to_string()).join(" ");
+        Ok(self.place(setting).map(|numbers| Value::Text(text(*numbers))))
     }
 
     fn apply(&mut self, end: End, steps: &[Step]) -> Result<Option<String>, ImproveError> {
@@ -317,7 +318,7 @@ impl Testbed for Model {
         }
         let Setting::Sysctl(name) = &steps[0].setting else { panic!("{steps:?}") };
         assert_eq!(end, if name == WMEM { End::Client } else { End::Server });
-        let old = self.set(&steps[0].setting, steps[0].desired.as_deref().unwrap());
+        let old = self.set(&steps[0].setting, &steps[0].desired.as_ref().unwrap().to_string());
         self.made += 1;
         let journal = format!("journal-{}", self.made);
         self.journals.insert(journal.clone(), (steps[0].setting.clone(), old));

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Shell;
 
-static SETTINGS: Settings = Settings { commands: Commands::Any, unfit: |_, _| None, files };
+static SETTINGS: Settings = Settings { commands: Commands::Any, unfit, files };
 
 impl Backend for Shell {
     fn name(&self) -> &'static str {
@@ -25,6 +25,10 @@ impl Backend for Shell {
     fn settings(&self) -> Option<&'static Settings> {
         Some(&SETTINGS)
     }
+}
+
+pub(crate) fn unfit(setting: &Setting, value: &str) -> Option<&'static str> {
+    command(setting, value).is_none().then_some("no command is known that makes it")
 }
 
 fn files(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
@@ -37,15 +41,16 @@ pub(crate) fn script(head: &str, kept: &[Kept<'_>], with_sysctls: bool) -> Strin
         if !with_sysctls && matches!(step.setting, Setting::Sysctl(_)) {
             continue;
         }
-        let _ = write!(text, "\n{}{}\n", comment(&step.reason), command(&step.setting, value));
+        let command = command(&step.setting, value).unwrap_or_default();
+        let _ = write!(text, "\n{}{command}\n", comment(&step.reason));
     }
     text
 }
 
-/// The command that makes one change. Names and values are validated: none
+/// The command that makes one change, where one is known. Names and values are validated: none
 /// has a character that is special to a shell between single quotes.
-fn command(setting: &Setting, value: &str) -> String {
-    match setting {
+fn command(setting: &Setting, value: &str) -> Option<String> {
+    Some(match setting {
         Setting::Sysctl(key) => format!("sysctl -q -w '{key}={value}'"),
         Setting::File(path) => format!("printf '%s\\n' '{value}' >'/{path}'"),
         Setting::Link { interface, attribute: LinkAttribute::Mtu } => {
@@ -82,9 +87,8 @@ fn command(setting: &Setting, value: &str) -> String {
             let at_once = if prefix.address.is_ipv6() { " nodad" } else { "" };
             format!("ip address replace {prefix} dev '{interface}'{at_once}")
         }
-        // Left out before (`unfit_routing`).
-        Setting::NetfilterTable { .. } => String::new(),
-    }
+        _ => return None,
+    })
 }
 
 /// ethtool(8).

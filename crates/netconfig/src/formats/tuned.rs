@@ -6,7 +6,7 @@ use clearstream_schema::plan::{LinkAttribute, Setting};
 
 use crate::{
     backend::Backend,
-    settings::{Commands, File, Kept, Settings, comment, interface_of, interfaces},
+    settings::{Commands, File, Kept, Settings, comment, interfaces},
 };
 
 #[derive(Debug)]
@@ -28,7 +28,8 @@ fn unfit(setting: &Setting, _value: &str) -> Option<&'static str> {
     match setting {
         Setting::File(path) if !path.starts_with("sys/") => Some("tuned writes files below /sys only"),
         Setting::Qdisc { .. } => Some("tuned sets no qdisc"),
-        _ => None,
+        Setting::Sysctl(_) | Setting::File(_) | Setting::Link { .. } | Setting::Ethtool { .. } => None,
+        _ => Some("tuned does not set it"),
     }
 }
 
@@ -47,7 +48,7 @@ fn files(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
         _ => None,
     });
     for interface in interfaces(kept) {
-        let lines = net_plugin(interface, kept);
+        let lines = net_plugin(&interface, kept);
         if !lines.is_empty() {
             // A dot would be read as part of a plugin's name.
             let name = interface.replace(['.', ':'], "_");
@@ -73,7 +74,7 @@ fn section(text: &mut String, title: &str, kept: &[Kept<'_>], key: impl Fn(&Sett
 /// group share a line.
 fn net_plugin(name: &str, kept: &[Kept<'_>]) -> String {
     let mut text = String::new();
-    let of_interface = |kept: &&Kept<'_>| interface_of(&kept.step.setting) == Some(name);
+    let of_interface = |kept: &&Kept<'_>| kept.step.setting.interface().as_deref() == Some(name);
     for Kept { step, value } in kept.iter().filter(of_interface) {
         match step.setting {
             Setting::Link { attribute: LinkAttribute::Mtu, .. } => {

@@ -7,7 +7,7 @@ use clearstream_schema::plan::{LinkAttribute, Setting};
 use super::shell::ethtool_option;
 use crate::{
     backend::Backend,
-    settings::{Commands, File, Kept, Settings, comment, interface_of},
+    settings::{Commands, File, Kept, Settings, comment},
 };
 
 #[derive(Debug)]
@@ -29,15 +29,16 @@ impl Backend for Udev {
 fn unfit(setting: &Setting, _value: &str) -> Option<&'static str> {
     match setting {
         Setting::Sysctl(_) => Some("udev acts on devices: use the format sysctl"),
-        Setting::File(_) if interface_of(setting).is_none() => Some("not a file of a network interface"),
-        _ => None,
+        Setting::File(_) if setting.interface().is_none() => Some("not a file of a network interface"),
+        Setting::File(_) | Setting::Link { .. } | Setting::Qdisc { .. } | Setting::Ethtool { .. } => None,
+        _ => Some("a rule of udev does not set it"),
     }
 }
 
 fn files(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
     let mut text = head.to_owned();
     for Kept { step, value } in kept {
-        let Some(interface) = interface_of(&step.setting) else { continue };
+        let Some(interface) = step.setting.interface() else { continue };
         let action = match &step.setting {
             Setting::Link { attribute: LinkAttribute::Mtu, .. } => format!("ATTR{{mtu}}=\"{value}\""),
             Setting::Link { attribute: LinkAttribute::TransmitQueueLength, .. } => {

@@ -1,7 +1,7 @@
 //! A plan as files of the operator's system, so that it is there after the
 //! next boot. What a format cannot express is named in the file and in the result.
 
-use std::{fmt, str::FromStr};
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use clearstream_schema::plan::{Plan, Setting, Step, is_default_qdisc};
 
@@ -108,10 +108,10 @@ pub fn render(plan: &Plan, format: Format) -> Rendered {
 fn split(plan: &Plan, format: Format) -> (Vec<Kept<'_>>, Vec<LeftOut>) {
     let (mut kept, mut left_out) = (Vec::new(), Vec::new());
     for step in &plan.steps {
-        let reason = match step.desired.as_deref() {
+        let reason = match step.desired.as_ref().map(ToString::to_string) {
             None => Some("it takes the setting away".to_owned()),
             Some(value) if value.contains(['\n', '\r', '\0']) => Some("its value is no line".to_owned()),
-            Some(value) => match unfit(format, step, value) {
+            Some(value) => match unfit(format, step, &value) {
                 None => {
                     kept.push(Kept { step, value });
                     None
@@ -125,14 +125,14 @@ fn split(plan: &Plan, format: Format) -> (Vec<Kept<'_>>, Vec<LeftOut>) {
 }
 
 /// A step that is in the files.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Kept<'a> {
     pub(crate) step: &'a Step,
-    pub(crate) value: &'a str,
+    pub(crate) value: String,
 }
 
 fn unfit(format: Format, step: &Step, value: &str) -> Option<String> {
-    if let Some(name) = names(&step.setting).into_iter().find(|name| !is_plain(name)) {
+    if let Some(name) = step.setting.names().into_iter().find(|name| !is_plain(name)) {
         return Some(format!("the name \"{name}\" has letters that no configuration file takes"));
     }
     let commands = format.settings.commands;
@@ -170,30 +170,10 @@ fn unfit_routing(commands: Commands, setting: &Setting) -> Option<&'static str> 
     let is_script = commands == Commands::Any;
     match setting {
         Setting::NetfilterTable { .. } => Some("it is a table of nft: `clearstream route render` writes it"),
-        _ if setting.may_be_absent() && !is_script => {
+        _ if setting.is_routing() && !is_script => {
             Some("it is part of the host's routing: `clearstream route render` writes it")
         }
         _ => None,
-    }
-}
-
-/// Names in a setting, which become parts of lines and file names.
-fn names(setting: &Setting) -> Vec<&str> {
-    match setting {
-        Setting::Sysctl(key) => vec![key],
-        Setting::File(path) => vec![path],
-        Setting::Link { interface, .. }
-        | Setting::Qdisc { interface }
-        | Setting::Address { interface, .. } => {
-            vec![interface]
-        }
-        Setting::Ethtool { interface, group, name } => vec![interface, group, name],
-        Setting::NetfilterTable { name } => vec![name],
-        Setting::Rule { selector, .. } => {
-            let names = selector.input.iter().chain(&selector.output).chain(&selector.other);
-            names.map(String::as_str).collect()
-        }
-        Setting::Nexthop { .. } | Setting::Route { .. } => Vec::new(),
     }
 }
 
@@ -221,30 +201,14 @@ pub(crate) fn comment(text: &str) -> String {
 }
 
 /// Interfaces of the steps, in order, each once.
-pub(crate) fn interfaces<'a>(kept: &[Kept<'a>]) -> Vec<&'a str> {
+pub(crate) fn interfaces<'a>(kept: &[Kept<'a>]) -> Vec<Cow<'a, str>> {
     let mut found = Vec::new();
     for kept in kept {
-        if let Some(interface) = interface_of(&kept.step.setting)
+        if let Some(interface) = kept.step.setting.interface()
             && !found.contains(&interface)
         {
             found.push(interface);
         }
     }
     found
-}
-
-/// The interface that a setting belongs to; of a file, the one in its path.
-pub(crate) fn interface_of(setting: &Setting) -> Option<&str> {
-    match setting {
-        Setting::Sysctl(_) => None,
-        Setting::File(path) => path.strip_prefix("sys/class/net/")?.split('/').next(),
-        Setting::Link { interface, .. }
-        | Setting::Qdisc { interface }
-        | Setting::Ethtool { interface, .. }
-        | Setting::Address { interface, .. } => Some(interface),
-        Setting::Nexthop { .. }
-        | Setting::Route { .. }
-        | Setting::Rule { .. }
-        | Setting::NetfilterTable { .. } => None,
-    }
 }

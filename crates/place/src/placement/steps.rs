@@ -6,7 +6,7 @@ use clearstream_schema::{
     CoreList,
     host::{HostReport, Nic},
     human::count,
-    plan::{Effect, Setting, Step},
+    plan::{Effect, Setting, Step, Value},
 };
 
 use super::{assign::Assignment, table::table_step};
@@ -87,8 +87,8 @@ impl<'a> Steps<'a> {
                     group: "channels".to_owned(),
                     name: name.to_owned(),
                 },
-                current: Some(channels.now_count.to_string()),
-                desired: Some(desired.to_string()),
+                current: Some(Value::Text(channels.now_count.to_string())),
+                desired: Some(Value::Text(desired.to_string())),
                 reason: format!(
                     "{} for {}, and as many cores of the node left to their readers; few well-used queues beat many",
                     count(desired, "busy queue"),
@@ -139,8 +139,8 @@ impl<'a> Steps<'a> {
             };
             self.steps.push(Step {
                 setting: Setting::File(path),
-                current,
-                desired: Some(core.to_string()),
+                current: current.map(Value::Text),
+                desired: Some(Value::Text(core.to_string())),
                 reason: format!("interrupt {number}{action}: {place}, away from the readers"),
                 effect: Effect::Now,
             });
@@ -233,8 +233,8 @@ impl<'a> Steps<'a> {
         if current.trim().parse::<u32>().is_ok_and(|entries| entries < FLOW_ENTRIES) {
             self.steps.push(Step {
                 setting: Setting::Sysctl(FLOW_ENTRIES_KEY.to_owned()),
-                current: Some(current.clone()),
-                desired: Some(FLOW_ENTRIES.to_string()),
+                current: Some(Value::Text(current.clone())),
+                desired: Some(Value::Text(FLOW_ENTRIES.to_string())),
                 reason: reason.to_owned(),
                 effect: Effect::Now,
             });
@@ -249,8 +249,8 @@ impl<'a> Steps<'a> {
             }
             self.steps.push(Step {
                 setting: Setting::File(path),
-                current: Some(current),
-                desired: Some(each.to_string()),
+                current: Some(Value::Text(current)),
+                desired: Some(Value::Text(each.to_string())),
                 reason: format!("{reason}: {FLOW_ENTRIES} entries over {} queue(s)", self.queue_count()),
                 effect: Effect::Now,
             });
@@ -271,8 +271,8 @@ impl<'a> Steps<'a> {
         let desired = hexadecimal(&wanted, &current);
         self.steps.push(Step {
             setting: Setting::File(path),
-            current: Some(current),
-            desired: Some(desired),
+            current: Some(Value::Text(current)),
+            desired: Some(Value::Text(desired)),
             reason,
             effect: Effect::Now,
         });

@@ -7,7 +7,7 @@ use clearstream_schema::{
     CoreList,
     host::Nic,
     indirection::{Indirection, entry_counts, is_even},
-    plan::{Effect, Setting, Step},
+    plan::{Effect, Setting, Step, Value},
 };
 
 /// A step for the table, and whether the channels have to be changed first.
@@ -51,8 +51,8 @@ pub(super) fn table_step(nic: &Nic, now: u32, desired: u32) -> Option<TableStep>
             group: "rss".to_owned(),
             name: "indirection".to_owned(),
         },
-        current: Some(text),
-        desired: Some(Indirection::Equal(wanted).to_string()),
+        current: Some(Value::Text(text)),
+        desired: Some(Value::Text(Indirection::Equal(wanted).to_string())),
         reason,
         effect: Effect::Now,
     };
@@ -92,7 +92,8 @@ mod tests {
     }
 
     fn planned(nic: &Nic, now: u32, desired: u32) -> Option<(String, bool)> {
-        table_step(nic, now, desired).map(|found| (found.step.desired.unwrap(), found.after_channels))
+        table_step(nic, now, desired)
+            .map(|found| (found.step.desired.unwrap().to_string(), found.after_channels))
     }
 
     #[test]

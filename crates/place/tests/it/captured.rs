@@ -20,7 +20,7 @@ use clearstream_schema::{
     flow::Protocol,
     host::{HostReport, LlcGroup, Nic, NowAndMax, NumaNode, ProcessingUnit, Rss},
     indirection::Indirection,
-    plan::Setting,
+    plan::{Setting, Value},
 };
 
 fn fixture(name: &str) -> (HostRoot, HostReport) {
@@ -102,8 +102,8 @@ fn the_several_queues_of_igb_are_placed() {
         found.unwrap_or_else(|| panic!("no step for {wanted}"))
     };
     let first = at("proc/irq/81/smp_affinity_list");
-    assert_eq!(steps[first].current.as_deref(), Some("30-35"));
-    assert_eq!(steps[first].desired.as_deref(), Some(softirq[0].to_string().as_str()));
+    assert_eq!(steps[first].current, Some(Value::Text("30-35".to_owned())));
+    assert_eq!(steps[first].desired, Some(Value::Text(softirq[0].to_string())));
     assert!(first < at("sys/class/net/eth1/queues/tx-0/xps_cpus"));
     assert_eq!(
         placed.irqbalance_ban.as_deref(),
@@ -125,15 +125,14 @@ fn a_table_that_somebody_set_is_narrowed_before_the_channels_are_lowered() {
     let shown: Vec<_> = placed.plan.steps[..2]
         .iter()
         .map(|step| {
-            (step.setting.to_string(), step.current.as_deref().unwrap(), step.desired.as_deref().unwrap())
+            let [current, desired] =
+                [&step.current, &step.desired].map(|it| it.as_ref().unwrap().to_string());
+            [step.setting.to_string(), current, desired]
         })
         .collect();
     assert_eq!(
         shown,
-        [
-            ("eth1 rss indirection".to_owned(), "0*64,6*32,7*32", "equal 3"),
-            ("eth1 channels combined".to_owned(), "8", "3")
-        ]
+        [["eth1 rss indirection", "0*64,6*32,7*32", "equal 3"], ["eth1 channels combined", "8", "3"]]
     );
     assert!(placed.plan.steps[0].reason.contains("queue 7"), "{}", placed.plan.steps[0].reason);
 }
@@ -225,7 +224,7 @@ fn virtio_falls_back_to_rps() {
     let step = placed.plan.steps.iter().find(|step| {
         matches!(&step.setting, Setting::File(path) if path == "sys/class/net/eth0/queues/rx-0/rps_cpus")
     });
-    assert_eq!(step.unwrap().desired.as_deref(), Some("0000,0000000f"));
+    assert_eq!(step.unwrap().desired, Some(Value::Text("0000,0000000f".to_owned())));
     assert!(placed.plan.advice.iter().any(|line| line.contains("RPS")), "{:?}", placed.plan.advice);
 }
 

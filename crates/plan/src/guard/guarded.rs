@@ -12,7 +12,7 @@ use clearstream_schema::plan::{JournalState, Plan};
 
 use super::{Danger, Guard, guardian::Guardian, report::Kind};
 use crate::{
-    Applied, Begun, Options, Permitted, PlanError, Reverted, apply, apply_back, await_confirmation,
+    Applied, Begun, Options, Permitted, PlanError, Reverted, apply, await_confirmation,
     confirm::{self, Deadline},
     expire, folder, plan_back, plan_of,
     restore::gone,
@@ -87,19 +87,8 @@ impl Guarded {
     /// Applies a plan. One that concerns guarded paths, or has to be confirmed, gets a
     /// guardian, and is reverted when a path is lost afterwards.
     pub fn apply(&self, plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
-        self.carry_out(plan, None, options)
-    }
-
-    /// Applies a plan, or the one that reverts the journal `of`.
-    fn carry_out(&self, plan: &Plan, of: Option<&str>, options: &Options) -> Result<Applied, PlanError> {
-        let apply = |options: &Options| {
-            retry_while_locked(|| match of {
-                Some(of) => apply_back(plan, of, options),
-                None => apply(plan, options),
-            })
-        };
         if !self.guard.is_touched_by(plan) && self.within.is_none() {
-            return apply(options);
+            return retry_while_locked(|| apply(plan, options));
         }
         settle(options)?;
         let within = self.within;
@@ -117,7 +106,7 @@ impl Guarded {
             reporter.begin(begun, kind)
         });
         let before = self.guard.snapshot();
-        let applied = apply(&options)?;
+        let applied = retry_while_locked(|| apply(plan, &options))?;
         let Some(journal) = &applied.journal else {
             guardian.done();
             return Ok(applied);
@@ -196,8 +185,8 @@ impl Guarded {
         }
         self.refuse(self.dangers(&back)?)?;
         // The journal is this host's own, whatever the operator allowed it to name.
-        let options = options.clone().permitting(Permitted::Any);
-        let applied = self.carry_out(&back, Some(journal), &options)?;
+        let options = options.clone().permitting(Permitted::Any).reverting(journal);
+        let applied = self.apply(&back, &options)?;
         let restored_count = applied.changed.len() as u64;
         let is_unconfirmed = applied.journal.is_some();
         Ok(Reverted { restored_count, gone, is_unconfirmed, ..Reverted::already(journal) })

@@ -14,7 +14,7 @@ use std::{
 };
 
 use clearstream_plan::{Duty, Guarded, Host, Options, Permitted, apply, begin_test, recover, revert};
-use clearstream_schema::plan::{Effect, LinkAttribute, Plan, PlanHost, Setting, Step};
+use clearstream_schema::plan::{Effect, LinkAttribute, Plan, PlanHost, Setting, Step, Value};
 use signal_hook::consts::SIGTERM;
 
 use crate::guard::Scripted;
@@ -25,9 +25,9 @@ pub(crate) fn sysctl(key: &str) -> Setting {
 
 pub(crate) fn step(setting: Setting, desired: &str) -> Step {
     Step {
-        setting,
         current: None,
-        desired: Some(desired.to_owned()),
+        desired: Some(Value::of(&setting, desired)),
+        setting,
         reason: "a test".to_owned(),
         effect: Effect::Now,
     }

@@ -4,8 +4,8 @@
 use std::{fs, io::Write as _, time::Duration};
 
 use clearstream_plan::{
-    PlanError, Test, apply, apply_back, await_confirmation, begin_test, confirm, expire, history, plan_back,
-    recover, revert, unconfirmed,
+    PlanError, Test, apply, await_confirmation, begin_test, confirm, expire, history, plan_back, recover,
+    revert, unconfirmed,
 };
 use clearstream_schema::plan::JournalState;
 
@@ -120,7 +120,7 @@ fn a_revert_with_a_deadline_is_confirmed_or_undone() {
         let first = apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
         let after = tree.texts();
         let back = plan_back(&first, false, &tree.options()).unwrap();
-        let second = apply_back(&back, &first, &tree.options()).unwrap().journal.unwrap();
+        let second = apply(&back, &tree.options().reverting(&first)).unwrap().journal.unwrap();
         await_confirmation(&second, if confirmed { LONG } else { Duration::ZERO }, &tree.options()).unwrap();
         assert_eq!(tree.texts(), before);
         let states = || -> Vec<JournalState> {

@@ -161,7 +161,7 @@ fn a_setting_that_vanished_stops_a_revert_unless_its_interface_went() {
         assert!(message.contains("eth0 mtu: not on this host"), "{message}");
     }
     let values = read(&[sysctl("net.ipv4.tcp_rmem")], &tree.options()).unwrap();
-    assert_eq!(values.into_values().collect::<Vec<_>>(), ["4096 131072 134217728"]);
+    assert_eq!(values.into_values().map(|it| it.to_string()).collect::<Vec<_>>(), ["4096 131072 134217728"]);
     fs::create_dir(tree.root().join("sys/class/net/lo")).unwrap();
     fs::remove_dir_all(tree.root().join("sys/class/net/eth0")).unwrap();
     let done = revert(&journal, false, &tree.options()).unwrap();

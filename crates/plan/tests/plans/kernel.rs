@@ -8,7 +8,7 @@ use std::{
 
 use clearstream_netlink::RouteSocket;
 use clearstream_plan::{Host, Options, PlanError, apply, read, recover, revert, verify};
-use clearstream_schema::plan::{LinkAttribute, Plan, Setting};
+use clearstream_schema::plan::{LinkAttribute, Plan, Setting, Value};
 use clearstream_sys::mount;
 use clearstream_testkit::namespace;
 
@@ -276,7 +276,8 @@ fn root_qdiscs_are_what_tc_sets() {
     let live = || {
         lab.inside(|options| read(std::slice::from_ref(&qdisc), &options)).unwrap().remove(&qdisc).unwrap()
     };
-    assert_eq!(live(), "default noqueue");
+    let default = Value::Text("default noqueue".to_owned());
+    assert_eq!(live(), default);
     for text in [
         "pfifo limit 123",
         "bfifo limit 65536b",
@@ -285,11 +286,11 @@ fn root_qdiscs_are_what_tc_sets() {
     ] {
         lab.tool(&format!("tc qdisc replace dev left root {text}"));
         let found = live();
-        assert!(clearstream_plan::same(&qdisc, text, &found), "{text}: {found}");
+        assert!(clearstream_plan::same(&qdisc, &Value::Text(text.to_owned()), &found), "{text}: {found}");
         lab.inside(|options| options.target.write(&qdisc, &found)).unwrap();
         assert!(clearstream_plan::same(&qdisc, &found, &live()), "{found}");
-        lab.inside(|options| options.target.write(&qdisc, "default noqueue")).unwrap();
-        assert_eq!(live(), "default noqueue");
+        lab.inside(|options| options.target.write(&qdisc, &default)).unwrap();
+        assert_eq!(live(), default);
     }
     // One that cannot be recreated from its text is not replaced.
     lab.tool("tc qdisc replace dev left root handle 1: htb default 1");

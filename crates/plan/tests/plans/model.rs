@@ -13,8 +13,8 @@ use std::{
 use clearstream_plan::{
     Fault, Identity, Options, PlanError, SettingError, Target, apply, history, recover, revert,
 };
-use clearstream_schema::plan::{JournalState, Plan, Setting};
-use proptest::prelude::*;
+use clearstream_schema::plan::{JournalState, Plan, Setting, Value};
+use proptest::prelude::{ProptestConfig, Strategy, prop, prop_assert, prop_assert_eq, proptest};
 
 use crate::common::{plan, step, sysctl};
 
@@ -44,15 +44,15 @@ impl Model {
 }
 
 impl Target for Model {
-    fn read(&self, setting: &Setting) -> Result<Option<String>, SettingError> {
-        Ok(self.values().get(setting).map(u32::to_string))
+    fn read(&self, setting: &Setting) -> Result<Option<Value>, SettingError> {
+        Ok(self.values().get(setting).map(|value| Value::Text(value.to_string())))
     }
 
-    fn write(&self, setting: &Setting, value: &str) -> Result<(), SettingError> {
-        let number: u32 = value.parse().unwrap();
+    fn write(&self, setting: &Setting, value: &Value) -> Result<(), SettingError> {
+        let number: u32 = value.to_string().parse().unwrap();
         if number >= REJECTED {
             let source = std::io::Error::from_raw_os_error(22);
-            return Err(Fault::Rejected { value: value.to_owned(), source }.of(setting));
+            return Err(Fault::Rejected { value: value.to_string(), source }.of(setting));
         }
         let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         values.insert(setting.clone(), number.min(CLIPPED));
@@ -62,7 +62,7 @@ impl Target for Model {
         Ok(())
     }
 
-    fn check(&self, _: &Setting, _: &str) -> Result<(), SettingError> {
+    fn check(&self, _: &Setting, _: &Value) -> Result<(), SettingError> {
         Ok(())
     }
 
@@ -109,7 +109,7 @@ fn what_was_right_already_comes_back_when_the_kernel_takes_it_along() {
         assert_eq!(applied.changed, [0]);
         assert_eq!(history(&options).unwrap()[0].changed_count, 1);
         if foreign {
-            model.write(&key(2), "7").unwrap();
+            model.write(&key(2), &Value::Text("7".to_owned())).unwrap();
         }
         revert(&applied.journal.unwrap(), false, &options).unwrap();
         assert_eq!(model.values()[&key(1)], 0);
@@ -131,7 +131,7 @@ proptest! {
         match apply(&plan, &options) {
             Ok(applied) => {
                 for step in &plan.steps {
-                    prop_assert_eq!(&model.values()[&step.setting].to_string(), step.desired.as_ref().unwrap());
+                    prop_assert_eq!(model.values()[&step.setting].to_string(), step.desired.as_ref().unwrap().to_string());
                 }
                 prop_assert_eq!(apply(&plan, &options).unwrap().journal, None);
                 if let Some(journal) = applied.journal {
@@ -186,7 +186,7 @@ proptest! {
             return Ok(());
         };
         if entry.state == JournalState::Applied {
-            let after: Vec<String> = plan.steps.iter().map(|step| step.desired.clone().unwrap()).collect();
+            let after: Vec<String> = plan.steps.iter().map(|step| step.desired.as_ref().unwrap().to_string()).collect();
             let found: Vec<String> = of_plan(model.values()).iter().map(u32::to_string).collect();
             prop_assert_eq!(found, after);
             let _ = catch_unwind(AssertUnwindSafe(|| {

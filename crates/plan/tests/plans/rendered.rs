@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use clearstream_netconfig::settings::{Format, Rendered, render};
 use clearstream_plan::verify;
-use clearstream_schema::plan::{LinkAttribute, Plan, Setting};
+use clearstream_schema::plan::{LinkAttribute, Plan, Setting, Value};
 
 use crate::{
     common::{plan, step, sysctl},
@@ -76,13 +76,8 @@ fn every_step_is_in_the_file_or_named() {
         }
         for step in &plan.steps {
             let is_named = rendered.left_out.iter().any(|left_out| left_out.setting == step.setting);
-            let value = step
-                .desired
-                .as_deref()
-                .unwrap()
-                .split(' ')
-                .nth(2)
-                .unwrap_or(step.desired.as_deref().unwrap());
+            let value = step.desired.as_ref().unwrap().to_string();
+            let value = value.split(' ').nth(2).unwrap_or(&value);
             let shown = all.contains(value)
                 || all.contains("GenericReceiveOffload=yes")
                 || all.contains("feature-rx-gro=true");
@@ -159,7 +154,7 @@ fn root_udev_and_systemd_read_theirs() {
     assert_eq!(lab.tool("cat /sys/class/net/left/queues/rx-0/rps_cpus").trim_start_matches('0').trim(), "1");
 
     let mut other = sample();
-    other.steps[2].desired = Some("5000".to_owned());
+    other.steps[2].desired = Some(Value::Number(5000));
     other.steps.push(step(ethtool("coalesce", "rx-usecs"), "3"));
     put(text(&render(&other, format("networkd"))), "/run/systemd/network/10-clearstream-left.link");
     let printed = output_of(&lab, "udevadm test-builtin net_setup_link /sys/class/net/left");

@@ -161,9 +161,10 @@ fn root_added_addresses_are_those_of_plans_in_effect() {
         |prefix: &str| Setting::Address { interface: "left".to_owned(), prefix: prefix.parse().unwrap() };
     let added_now = || {
         let is_address = |setting: &Setting| matches!(setting, Setting::Address { .. });
-        let mut found = lab.inside(|options| added(is_address, &options)).unwrap();
-        found.sort();
-        found.into_iter().map(|(setting, _)| setting.to_string()).collect::<Vec<_>>()
+        let found = lab.inside(|options| added(is_address, &options)).unwrap();
+        let mut settings: Vec<Setting> = found.into_iter().map(|(setting, _)| setting).collect();
+        settings.sort();
+        settings.iter().map(Setting::to_string).collect::<Vec<_>>()
     };
     let make = |prefixes: &[&str]| {
         let plan = lab.plan(prefixes.iter().map(|prefix| step(address(prefix), "proto 117")).collect());
@@ -258,8 +259,8 @@ fn root_what_cannot_be_written_back_is_refused_before_anything_changes() {
     assert!(error.contains("closes more braces"), "{error}");
     let there = [Setting::Nexthop { id: 5 }, route(50, "192.0.2.0/24", 0), route(50, "192.0.3.0/24", 0)];
     let values = lab.inside(|options| read(&there, &options)).unwrap();
-    assert_eq!(values[&there[0]], "via 10.10.0.253 dev left proto 4");
-    assert_eq!(values[&there[1]], "via 10.10.0.253 dev left proto 3");
+    assert_eq!(values[&there[0]].to_string(), "via 10.10.0.253 dev left proto 4");
+    assert_eq!(values[&there[1]].to_string(), "via 10.10.0.253 dev left proto 3");
     assert!(!values.contains_key(&there[2]));
 }
 

@@ -10,7 +10,7 @@ use std::{
 use clearstream_plan::{Fault, Identity, Options, PlanError, SettingError, Target, apply, revert};
 use clearstream_schema::{
     indirection::Indirection,
-    plan::{Setting, Step},
+    plan::{Setting, Step, Value},
 };
 
 use crate::common::{plan, step};
@@ -39,16 +39,17 @@ fn table() -> Setting {
 }
 
 impl Target for Model {
-    fn read(&self, setting: &Setting) -> Result<Option<String>, SettingError> {
+    fn read(&self, setting: &Setting) -> Result<Option<Value>, SettingError> {
         let card = self.0.lock().unwrap();
-        Ok(Some(if *setting == channels() {
+        Ok(Some(Value::Text(if *setting == channels() {
             card.channels.to_string()
         } else {
             Indirection::of(&card.table).to_string()
-        }))
+        })))
     }
 
-    fn write(&self, setting: &Setting, value: &str) -> Result<(), SettingError> {
+    fn write(&self, setting: &Setting, value: &Value) -> Result<(), SettingError> {
+        let value = value.to_string();
         let mut card = self.0.lock().unwrap();
         let highest = *card.table.iter().max().unwrap();
         let spread = |count: u32| Indirection::Equal(count).entries(SIZE).unwrap();
@@ -75,12 +76,12 @@ impl Target for Model {
         };
         if is_refused {
             let source = io::Error::from_raw_os_error(22);
-            return Err(Fault::Rejected { value: value.to_owned(), source }.of(setting));
+            return Err(Fault::Rejected { value, source }.of(setting));
         }
         Ok(())
     }
 
-    fn check(&self, _: &Setting, _: &str) -> Result<(), SettingError> {
+    fn check(&self, _: &Setting, _: &Value) -> Result<(), SettingError> {
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use clearstream_schema::{
     flow::FlowConfig,
     human,
     improvement::{Change, Improvement, TriedStep, Verdict},
-    plan::Step,
+    plan::{self, Step},
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -73,8 +73,8 @@ fn value(value: Option<&Value>) -> String {
     }
 }
 
-fn text(value: Option<&String>) -> String {
-    value.cloned().unwrap_or_else(|| "not there".to_owned())
+fn text(value: Option<&plan::Value>) -> String {
+    value.map(ToString::to_string).unwrap_or_else(|| "not there".to_owned())
 }
 
 /// Effective options before each step: as requested, with those of earlier steps that were kept.

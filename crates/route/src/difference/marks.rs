@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use clearstream_netlink::Neighbour;
 use clearstream_routing::marks;
 use clearstream_schema::{
-    plan::Setting,
+    plan::{Setting, Value},
     routing::{ConnectionMark, HostRouting, NexthopTarget, RouteAction, RuleAction},
 };
 
@@ -23,14 +23,14 @@ pub(super) fn add(draft: &mut Draft<'_>) -> Result<(), DifferenceError> {
         let (gateway, interface) = (unknown.gateway.clone(), unknown.interface.clone());
         return Err(DifferenceError::UnknownGateway { gateway, interface });
     }
-    let text = text(marks);
-    if draft.current.mark_table.as_deref().is_some_and(|live| same(live, &text)) {
+    let setting = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
+    let wanted = Value::of(&setting, &text(marks));
+    if draft.current.mark_table.as_ref() == Some(&wanted) {
         return Ok(());
     }
     let items: Vec<String> = marks.iter().map(|mark| format!("mark {}", mark.mark)).collect();
     let otherwise = "connections are marked by the gateway that they came by, and replies carry the mark";
-    let setting = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
-    draft.step(setting, draft.current.mark_table.clone(), Some(text), &items, otherwise);
+    draft.step(setting, draft.current.mark_table.clone(), Some(wanted), &items, otherwise);
     Ok(())
 }
 
@@ -42,12 +42,6 @@ fn text(wanted: &[ConnectionMark]) -> String {
         text.push_str(if line.ends_with(['{', ';']) { " " } else { "; " });
     }
     text.trim_end().to_owned()
-}
-
-/// The plan crate compares what versions of nft spell differently.
-fn same(live: &str, wanted: &str) -> bool {
-    let setting = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
-    clearstream_plan::same(&setting, wanted, live)
 }
 
 /// Gateways whose link address a plan leaves to the neighbours: their addresses

@@ -15,10 +15,12 @@ use clearstream_schema::{control::FailureKind, failure::Classified};
 use clearstream_netlink::LiveAddress;
 use clearstream_schema::{
     fabric::InfinibandMode,
-    plan::{Effect, LinkAttribute, PLAN_SCHEMA, Plan, PlanHost, Setting, Step},
+    plan::{Effect, LinkAttribute, PLAN_SCHEMA, Plan, PlanHost, Setting, Step, Value},
     prefix::Prefix,
     route_plan::Reason,
-    routing::{HostRouting, MAIN_TABLE, Nexthop, NexthopTarget, RouteEntry, RuleEntry},
+    routing::{
+        HostRouting, Located, MAIN_TABLE, Nexthop, NexthopTarget, RouteEntry, RuleEntry, values::AddressValue,
+    },
 };
 
 pub use self::marks::{MARK_TABLE, learn_marks, unknown_gateways};
@@ -44,8 +46,8 @@ pub struct Current {
     pub routing: HostRouting,
     /// Addresses with their owners.
     pub addresses: Vec<LiveAddress>,
-    /// Text of the table of connection marks, as the plan crate reads it.
-    pub mark_table: Option<String>,
+    /// The table of connection marks, as the plan crate reads it.
+    pub mark_table: Option<Value>,
     /// Kernel release.
     pub kernel: String,
 }
@@ -145,8 +147,8 @@ struct Draft<'a> {
     wanted: &'a Wanted<'a>,
     steps: Vec<Step>,
     advice: Vec<String>,
-    /// Texts of everything that is there, by its place.
-    live: BTreeMap<Setting, Vec<String>>,
+    /// Values of everything that is there, by its place.
+    live: BTreeMap<Setting, Vec<Value>>,
     live_nexthops: BTreeMap<u32, &'a Nexthop>,
     reasons: BTreeMap<&'a str, &'a str>,
 }
@@ -154,17 +156,17 @@ struct Draft<'a> {
 impl<'a> Draft<'a> {
     fn new(current: &'a Current, wanted: &'a Wanted<'a>) -> Self {
         let routing = &current.routing;
-        let mut live: BTreeMap<Setting, Vec<String>> = BTreeMap::new();
+        let mut live: BTreeMap<Setting, Vec<Value>> = BTreeMap::new();
         for route in &routing.routes {
-            live.entry(route.setting()).or_default().push(route.ip_arguments());
+            live.entry(route.setting()).or_default().push(Value::Route(route.value()));
         }
         for rule in &routing.rules {
             if let Some(setting) = rule.setting() {
-                live.entry(setting).or_default().push(rule.ip_arguments());
+                live.entry(setting).or_default().push(Value::Rule(rule.value()));
             }
         }
         for nexthop in &routing.nexthops {
-            live.entry(nexthop.setting()).or_default().push(nexthop.ip_arguments());
+            live.entry(nexthop.setting()).or_default().push(Value::Nexthop(nexthop.value()));
         }
         Self {
             held: None,
@@ -219,8 +221,8 @@ impl<'a> Draft<'a> {
     fn step(
         &mut self,
         setting: Setting,
-        current: Option<String>,
-        desired: Option<String>,
+        current: Option<Value>,
+        desired: Option<Value>,
         items: &[String],
         otherwise: &str,
     ) {
@@ -229,8 +231,9 @@ impl<'a> Draft<'a> {
         self.steps.push(Step { setting, current, desired, reason, effect: Effect::Now });
     }
 
-    fn text(&self, setting: &Setting) -> Option<String> {
-        self.live.get(setting).map(|texts| texts.join(" ; "))
+    /// What a place holds now.
+    fn value(&self, setting: &Setting) -> Option<Value> {
+        self.live.get(setting).and_then(|values| Value::of_objects(values.clone()))
     }
 
     /// MTU and mode, and whether all interfaces are there.
@@ -247,8 +250,8 @@ impl<'a> Draft<'a> {
                 && live.infiniband_mode.as_ref() != Some(mode)
             {
                 let name = |mode: InfinibandMode| match mode {
-                    InfinibandMode::Connected => "connected".to_owned(),
-                    InfinibandMode::Datagram => "datagram".to_owned(),
+                    InfinibandMode::Connected => Value::Text("connected".to_owned()),
+                    InfinibandMode::Datagram => Value::Text("datagram".to_owned()),
                 };
                 let setting = Setting::File(format!("sys/class/net/{}/mode", wanted.name));
                 let current = live.infiniband_mode.as_ref().map(|mode| name(mode.value));
@@ -262,8 +265,9 @@ impl<'a> Draft<'a> {
             {
                 let attribute = LinkAttribute::Mtu;
                 let setting = Setting::Link { interface: wanted.name.clone(), attribute };
-                let current = live.mtu.as_ref().map(|mtu| mtu.value.to_string());
-                self.step(setting, current, Some(mtu.value.to_string()), &items, "the MTU of its network");
+                let number = |mtu: &Located<u32>| Value::Number(mtu.value);
+                let (current, desired) = (live.mtu.as_ref().map(number), Some(number(mtu)));
+                self.step(setting, current, desired, &items, "the MTU of its network");
             }
         }
         Ok(())
@@ -285,8 +289,8 @@ impl<'a> Draft<'a> {
                         let setting =
                             Setting::Address { interface: interface.name.clone(), prefix: address.value };
                         let items = [format!("interface {}", interface.name)];
-                        let text = format!("proto {}", self.wanted.protocol);
-                        self.step(setting, None, Some(text), &items, "an address of its link");
+                        let value = Value::Address(AddressValue { protocol: self.wanted.protocol });
+                        self.step(setting, None, Some(value), &items, "an address of its link");
                     }
                 }
             }
@@ -315,13 +319,8 @@ impl<'a> Draft<'a> {
             }
             let items = [format!("nexthop {}", wanted.id), format!("group {}", wanted.id)];
             let otherwise = "the fabric's gateways";
-            self.step(
-                setting,
-                live.map(Nexthop::ip_arguments),
-                Some(wanted.ip_arguments()),
-                &items,
-                otherwise,
-            );
+            let value = |nexthop: &Nexthop| Value::Nexthop(nexthop.value());
+            self.step(setting, live.map(value), Some(value(wanted)), &items, otherwise);
         }
         Ok(())
     }
@@ -349,8 +348,8 @@ impl<'a> Draft<'a> {
                 format!("route {}", wanted.destination),
             ];
             let otherwise = format!("the path to {}", wanted.destination);
-            let current = self.text(&setting);
-            self.step(setting, current, Some(wanted.ip_arguments()), &items, &otherwise);
+            let (current, desired) = (self.value(&setting), Some(Value::Route(wanted.value())));
+            self.step(setting, current, desired, &items, &otherwise);
         }
         Ok(())
     }
@@ -368,11 +367,11 @@ impl<'a> Draft<'a> {
         let Some(live) = foreign else { return Ok(()) };
         let holder = format!("{} {}", live.destination, live.ip_arguments());
         let error = DifferenceError::Held { setting: format!("table {}", live.table), holder };
-        let (setting, text) = (live.setting(), live.ip_arguments());
+        let (setting, value) = (live.setting(), Value::Route(live.value()));
         self.refuse(&setting, error)?;
         let is_wanted = self.wanted.routing.routes.iter().any(|wanted| wanted.setting() == setting);
         if !is_wanted {
-            self.step(setting, Some(text), None, &[], "a route of another owner in a table of the plan");
+            self.step(setting, Some(value), None, &[], "a route of another owner in a table of the plan");
         }
         Ok(())
     }
@@ -400,14 +399,8 @@ impl<'a> Draft<'a> {
             }
             if !is_there {
                 let items = [format!("rule {}", wanted.priority.unwrap_or_default())];
-                let current = self.text(&setting);
-                self.step(
-                    setting,
-                    current,
-                    Some(wanted.ip_arguments()),
-                    &items,
-                    "leads packets to their table",
-                );
+                let (current, desired) = (self.value(&setting), Some(Value::Rule(wanted.value())));
+                self.step(setting, current, desired, &items, "leads packets to their table");
             }
         }
         Ok(())

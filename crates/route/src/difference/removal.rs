@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use clearstream_schema::{
-    plan::Setting,
-    routing::{MAIN_TABLE, Nexthop, NexthopTarget},
+    plan::{Setting, Value},
+    routing::{MAIN_TABLE, Nexthop, NexthopTarget, values::AddressValue},
 };
 
 use super::{Draft, marks::MARK_TABLE};
@@ -31,10 +31,10 @@ pub(super) fn add(draft: &mut Draft<'_>) {
         remove(draft, gone.difference(&kept_routes).cloned());
     }
     if wanted.connection_marks.is_empty()
-        && let Some(text) = current.mark_table.clone()
+        && let Some(table) = current.mark_table.clone()
     {
         let setting = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
-        draft.step(setting, Some(text), None, &[], WHY);
+        draft.step(setting, Some(table), None, &[], WHY);
     }
     let kept_nexthops: BTreeSet<u32> = wanted.nexthops.iter().map(|nexthop| nexthop.id).collect();
     for groups in [true, false] {
@@ -53,14 +53,14 @@ pub(super) fn add(draft: &mut Draft<'_>) {
     for live in &current.addresses {
         if live.protocol == protocol && protocol != 0 && !kept(&live.interface, live.prefix.address) {
             let setting = Setting::Address { interface: live.interface.clone(), prefix: live.prefix };
-            draft.step(setting, Some(format!("proto {protocol}")), None, &[], WHY);
+            draft.step(setting, Some(Value::Address(AddressValue { protocol })), None, &[], WHY);
         }
     }
 }
 
 fn remove(draft: &mut Draft<'_>, settings: impl Iterator<Item = Setting>) {
     for setting in settings {
-        let current = draft.text(&setting);
+        let current = draft.value(&setting);
         draft.step(setting, current, None, &[], WHY);
     }
 }

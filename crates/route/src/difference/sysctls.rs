@@ -1,6 +1,6 @@
 //! Sysctls that differ, and those that the kernel changes with them.
 
-use clearstream_schema::plan::Setting;
+use clearstream_schema::plan::{Setting, Value};
 
 use super::Draft;
 
@@ -28,8 +28,8 @@ pub(super) fn add(draft: &mut Draft<'_>) {
         let turns_on = value.value == "1" && live.as_deref() == Some("0");
         draft.step(
             Setting::Sysctl(key.clone()),
-            live,
-            Some(value.value.clone()),
+            live.map(Value::Text),
+            Some(Value::Text(value.value.clone())),
             std::slice::from_ref(key),
             "the fabric wants it",
         );
@@ -63,7 +63,8 @@ fn taken_along(draft: &mut Draft<'_>, key: &str) {
         .collect();
     for (other, value) in found {
         let why = format!("{key} changes it too; it is named so that a revert restores it");
-        draft.step(Setting::Sysctl(other), Some(value.to_owned()), Some(value.to_owned()), &[], &why);
+        let value = Some(Value::Text(value.to_owned()));
+        draft.step(Setting::Sysctl(other), value.clone(), value, &[], &why);
     }
 }
 

@@ -54,7 +54,7 @@ impl RoutingGuard {
 
 impl Guard for RoutingGuard {
     fn is_touched_by(&self, plan: &Plan) -> bool {
-        plan.steps.iter().any(|step| is_routing(&step.setting))
+        plan.steps.iter().any(|step| step.setting.is_routing())
     }
 
     fn dangers(&self, plan: &Plan) -> Result<Vec<Danger>, PlanError> {
@@ -64,22 +64,6 @@ impl Guard for RoutingGuard {
 
     fn snapshot(&self) -> Box<dyn Snapshot> {
         Box::new(paths::Paths::of(&self.sessions))
-    }
-}
-
-/// Whether a setting is part of a host's routing.
-fn is_routing(setting: &Setting) -> bool {
-    match setting {
-        Setting::Nexthop { .. }
-        | Setting::Route { .. }
-        | Setting::Rule { .. }
-        | Setting::Address { .. }
-        | Setting::NetfilterTable { .. } => true,
-        Setting::Sysctl(_)
-        | Setting::File(_)
-        | Setting::Link { .. }
-        | Setting::Qdisc { .. }
-        | Setting::Ethtool { .. } => false,
     }
 }
 
@@ -167,8 +151,8 @@ fn describe(verdict: &Verdict<'_>) -> String {
 pub fn applied(live: &HostRouting, plan: &Plan) -> HostRouting {
     let mut after = live.clone();
     for step in &plan.steps {
-        // An invalid text is rejected before anything is changed.
-        let wanted = step.wanted().and_then(Result::ok);
+        // What is no value of its setting is rejected before anything is changed.
+        let wanted = step.desired.clone();
         match &step.setting {
             Setting::Nexthop { id } => {
                 after.nexthops.retain(|nexthop| nexthop.id != *id);
@@ -192,7 +176,7 @@ pub fn applied(live: &HostRouting, plan: &Plan) -> HostRouting {
                 let found = after.interfaces.iter_mut().find(|known| known.name == *interface);
                 let Some(RoutingInterface { addresses, .. }) = found else { continue };
                 addresses.retain(|address| address.value != *prefix);
-                if step.desired.is_some() {
+                if wanted.is_some() {
                     addresses.push(Located::from(*prefix));
                 }
             }

@@ -37,7 +37,7 @@ fn plan(steps: &[(Setting, Option<&str>)]) -> Plan {
     let step = |(setting, desired): &(Setting, Option<&str>)| Step {
         setting: setting.clone(),
         current: None,
-        desired: desired.map(str::to_owned),
+        desired: desired.map(|text| Value::of(setting, text)),
         reason: "a test".to_owned(),
         effect: Effect::Now,
     };

@@ -31,9 +31,11 @@ impl Tuning {
         let mut tuning = Self { sysctls: Vec::new(), advice: plan.advice };
         for step in plan.steps {
             match (step.setting, step.desired) {
-                (Setting::Sysctl(key), Some(value)) => tuning.sysctls.push((key, value, step.reason)),
+                (Setting::Sysctl(key), Some(value)) => {
+                    tuning.sysctls.push((key, value.to_string(), step.reason))
+                }
                 (setting, desired) => {
-                    let value = desired.unwrap_or_default();
+                    let value = desired.map(|value| value.to_string()).unwrap_or_default();
                     tuning.advice.push(format!("{setting} = {value}: {} (not part of routing)", step.reason));
                 }
             }

@@ -50,8 +50,8 @@ pub fn protocol(routing: &HostRouting) -> u8 {
 }
 
 fn take(step: &Step, wanted: &mut HostRouting) {
-    // What a plan removes is none of its objects; a text that is none of its setting cannot be applied.
-    let Some(Ok(value)) = step.wanted() else { return };
+    // What a plan removes is none of its objects; what is no value of its setting cannot be applied.
+    let Some(value) = step.desired.clone() else { return };
     match (&step.setting, value) {
         (Setting::Route { table, destination, metric }, Value::Route(value)) => {
             wanted.routes.push(value.at(*table, *destination, *metric));
@@ -101,9 +101,9 @@ mod tests {
     #[test]
     fn a_plan_is_asked_about_by_its_own_destinations_and_the_hosts_addresses() {
         let step = |setting: Setting, text: &str| Step {
-            setting,
             current: None,
-            desired: Some(text.to_owned()),
+            desired: Some(Value::of(&setting, text)),
+            setting,
             reason: String::new(),
             effect: Effect::Now,
         };

@@ -1,17 +1,20 @@
 //! A plan: reversible changes of one host, with the reason of each.
 //!
-//! Each item that a plan can change is a [`Setting`]: a place on a host that
-//! holds one text. Reading returns the text, writing sets it, and the text that
-//! was there before is the inverse of the change, whatever the setting is.
+//! Each item that a plan can change is a [`Setting`]: a place on a host that holds one
+//! [`Value`]. Reading returns it, writing sets it, and the value that was there before is
+//! the inverse of the change, whatever the setting is. Documents hold the texts of values.
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-pub use self::value::{Value, ValueError};
-use crate::{prefix::Prefix, routing::RuleSelector};
+pub use self::{
+    setting::{LinkAttribute, Setting, sysctl_path},
+    value::Value,
+};
 
+mod setting;
 mod value;
 
 /// Name of the format.
@@ -47,148 +50,42 @@ pub struct PlanHost {
 }
 
 /// One change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     /// The setting.
     pub setting: Setting,
     /// Value when the plan was made; absent when there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub current: Option<Value>,
     /// Desired value; absent removes the setting (only where it can be absent).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub desired: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub desired: Option<Value>,
     /// Reason, with the arithmetic.
     pub reason: String,
     /// When and for which sockets it takes effect.
     pub effect: Effect,
 }
 
-/// A place on a host that holds one text.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Setting {
-    /// A sysctl by its dotted name, `net.ipv4.tcp_wmem`; a dot inside a name
-    /// (an interface's) is written as `/`, as sysctl(8) has it.
-    Sysctl(String),
-    /// A file below `/sys` or `/proc/irq`, by its path from `/`:
-    /// `sys/class/net/eth0/queues/rx-0/rps_cpus`, `proc/irq/42/smp_affinity_list`.
-    File(String),
-    /// An attribute of a network interface.
-    Link {
-        /// Interface name.
-        interface: String,
-        /// Parameter.
-        attribute: LinkAttribute,
-    },
-    /// The root qdisc of an interface, spelled as `tc` does: `fq maxrate 2gbit`,
-    /// `noqueue`.
-    Qdisc {
-        /// Interface name.
-        interface: String,
-    },
-    /// A number or switch of a driver, as `ethtool` names them.
-    Ethtool {
-        /// Interface name.
-        interface: String,
-        /// `channels`, `rings`, `coalesce`, `features`, `pause`, `rss`.
-        group: String,
-        /// `combined`, `rx`, `rx-usecs`, `tx-tcp-segmentation`, `indirection`.
-        name: String,
-    },
-    /// A nexthop object, as arguments of `ip nexthop add id N`:
-    /// `via 10.0.0.1 dev eth0 proto 117`, `group 1,3/2 proto 117`. May be absent.
-    Nexthop {
-        /// Its number.
-        id: u32,
-    },
-    /// A route, as arguments of `ip route add`: `nhid 7010 proto 117`,
-    /// `proto 117 nexthop via 10.0.0.1 dev eth0 weight 1 nexthop ...`. May be absent.
-    Route {
-        /// Table.
-        table: u32,
-        /// Destination.
-        destination: Prefix,
-        /// Metric, 1024 for IPv6 where none is given.
-        #[serde(default)]
-        metric: u32,
-    },
-    /// A policy rule, as arguments of `ip rule add`: `lookup 7001 proto 117`.
-    /// May be absent.
-    Rule {
-        /// Whether it is for IPv6.
-        ipv6: bool,
-        /// Priority.
-        priority: u32,
-        /// Selector of packets.
-        #[serde(default)]
-        selector: Box<RuleSelector>,
-    },
-    /// An address of an interface, as arguments of `ip address add` after the
-    /// address: `proto 117`. May be absent.
-    Address {
-        /// Interface name.
-        interface: String,
-        /// The address and the length of its network.
-        prefix: Prefix,
-    },
-    /// A table of nft(8) of family `inet`, as its text on one line:
-    /// `chain output { type route hook output priority mangle; ... }`. May be absent.
-    NetfilterTable {
-        /// Name.
-        name: String,
-    },
-}
-
-impl Step {
-    /// Desired value, parsed; `None` where the setting is to be removed.
-    pub fn wanted(&self) -> Option<Result<Value, ValueError>> {
-        self.desired.as_deref().map(|text| Value::of(&self.setting, text))
-    }
-}
-
-impl Setting {
-    /// A plan may take it away, and bring what was not there.
-    pub fn may_be_absent(&self) -> bool {
-        match self {
-            Self::Sysctl(_)
-            | Self::File(_)
-            | Self::Link { .. }
-            | Self::Qdisc { .. }
-            | Self::Ethtool { .. } => false,
-            Self::Nexthop { .. }
-            | Self::Route { .. }
-            | Self::Rule { .. }
-            | Self::Address { .. }
-            | Self::NetfilterTable { .. } => true,
+impl<'de> Deserialize<'de> for Step {
+    /// The setting tells what its texts mean.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename = "Step", deny_unknown_fields)]
+        struct Written {
+            setting: Setting,
+            #[serde(default)]
+            current: Option<String>,
+            #[serde(default)]
+            desired: Option<String>,
+            reason: String,
+            effect: Effect,
         }
-    }
-}
-
-impl fmt::Display for Setting {
-    /// As an operator names it: `net.ipv4.tcp_wmem`, `/proc/irq/42/smp_affinity_list`,
-    /// `eth0 mtu`, `eth0 qdisc`, `eth0 channels combined`, `route 10.0.0.0/8 table 254`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sysctl(key) => f.write_str(key),
-            Self::File(path) => write!(f, "/{path}"),
-            Self::Link { interface, attribute: LinkAttribute::Mtu } => write!(f, "{interface} mtu"),
-            Self::Link { interface, attribute: LinkAttribute::TransmitQueueLength } => {
-                write!(f, "{interface} txqueuelen")
-            }
-            Self::Qdisc { interface } => write!(f, "{interface} qdisc"),
-            Self::Ethtool { interface, group, name } => write!(f, "{interface} {group} {name}"),
-            Self::Nexthop { id } => write!(f, "nexthop {id}"),
-            Self::Route { table, destination, metric } => {
-                write!(f, "route {destination} table {table}")?;
-                if *metric == 0 { Ok(()) } else { write!(f, " metric {metric}") }
-            }
-            Self::Rule { ipv6, priority, selector } => {
-                write!(f, "{} {priority} {}", if *ipv6 { "rule -6" } else { "rule" }, selector)
-            }
-            Self::Address { interface, prefix } => write!(f, "{interface} address {prefix}"),
-            Self::NetfilterTable { name } => write!(f, "nft table inet {name}"),
-        }
+        let Written { setting, current, desired, reason, effect } = Written::deserialize(deserializer)?;
+        let value = |text: Option<String>| text.map(|text| Value::of(&setting, &text));
+        Ok(Self { current: value(current), desired: value(desired), setting, reason, effect })
     }
 }
 
@@ -198,16 +95,6 @@ pub const DEFAULT_QDISC: &str = "default ";
 /// Whether the text of a root qdisc names one that the kernel makes by itself.
 pub fn is_default_qdisc(text: &str) -> bool {
     text.starts_with(DEFAULT_QDISC)
-}
-
-/// Attributes of a link that a plan can change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum LinkAttribute {
-    /// MTU, bytes of layer 3.
-    Mtu,
-    /// Length of the transmit queue, packets.
-    TransmitQueueLength,
 }
 
 /// Time at which a change takes effect.
@@ -336,4 +223,4 @@ pub struct Recovered {
 }
 
 /// Values of settings, by setting.
-pub type Values = BTreeMap<Setting, String>;
+pub type Values = BTreeMap<Setting, Value>;

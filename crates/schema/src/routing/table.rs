@@ -18,8 +18,9 @@ pub struct TableError(&'static str);
 const DIRECTIVES: [&str; 4] = ["include", "define", "redefine", "undefine"];
 
 impl TableText {
-    /// Content of a table as `nft list table` shows it; not validated.
-    pub fn shown(text: &str) -> Self {
+    /// The text of a table's content from what `nft list table` shows; it need not be one that
+    /// can be written.
+    pub fn shown(text: &str) -> String {
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let inside = lines.get(1..lines.len().saturating_sub(1)).unwrap_or_default();
         let mut text = String::new();
@@ -28,7 +29,7 @@ impl TableText {
             // A block ends with its line; on one line it needs a semicolon too.
             text.push_str(if line.ends_with(['{', ';']) { " " } else { "; " });
         }
-        Self(text.trim_end().to_owned())
+        text.trim_end().to_owned()
     }
 }
 

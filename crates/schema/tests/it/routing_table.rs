@@ -9,12 +9,12 @@ fn one_table_in_two_spellings() {
                  policy accept;\n\t\tct mark != 0x00000000 meta mark set ct mark\n\t}\n}\n";
     let shown = TableText::shown(shown);
     assert_eq!(
-        shown.to_string(),
+        shown,
         "chain output { type route hook output priority mangle; policy accept; \
          ct mark != 0x00000000 meta mark set ct mark; };"
     );
     let read = |text: &str| text.parse::<TableText>();
-    assert_eq!(read(&shown.to_string()).as_ref(), Ok(&shown));
+    let shown: TableText = shown.parse().unwrap();
     assert_eq!(
         read("chain output { type route hook output priority -150; ct mark != 0 meta mark set ct mark }"),
         Ok(shown.clone())

@@ -4,7 +4,7 @@
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
 use clearstream_schema::{
-    plan::{Setting, Value},
+    plan::{Effect, LinkAttribute, Setting, Step, Value},
     prefix::Prefix,
     routing::{
         GroupMember, Hop, NexthopTarget, Resilient, RouteAction, RuleAction, RuleSelector,
@@ -137,18 +137,36 @@ proptest! {
         prop_assert_eq!(reparsed(&value).unwrap(), value);
     }
 
-    /// What is no value is an error that names the text, whatever it is.
+    /// What is no value of its setting stays the text that it is.
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,40}") {
+    fn any_text_is_read_or_stays(text in "\\PC{0,40}") {
         for setting in settings() {
-            if let Ok(value) = Value::of(&setting, &text) {
-                prop_assert_eq!(Value::of(&setting, &value.to_string()), Ok(value));
-            }
+            let value = Value::of(&setting, &text);
+            prop_assert!(!matches!(value, Value::Text(_)) || value.to_string() == text);
+            prop_assert_eq!(Value::of(&setting, &value.to_string()), value);
         }
+    }
+
+    /// A document has the text of a value, which a step of it is read from.
+    #[test]
+    fn steps_come_back(route in route(), other in "\\PC{0,40}") {
+        let destination: Prefix = if route.is_mixed { "10.0.0.0/8" } else { "fd00::/8" }.parse().unwrap();
+        let setting = Setting::Route { table: 254, destination, metric: 0 };
+        let (text, current) = (route.to_string(), Value::of(&setting, &other));
+        let step = Step {
+            setting,
+            current: Some(current),
+            desired: Some(Value::Route(route)),
+            reason: String::new(),
+            effect: Effect::Now,
+        };
+        let written = serde_json::to_value(&step).unwrap();
+        prop_assert_eq!(written["desired"].as_str(), Some(text.as_str()));
+        prop_assert_eq!(serde_json::from_value::<Step>(written).unwrap(), step);
     }
 }
 
-fn settings() -> [Setting; 6] {
+fn settings() -> [Setting; 7] {
     let prefix: Prefix = "10.0.0.0/8".parse().unwrap();
     [
         Setting::Nexthop { id: 1 },
@@ -157,6 +175,7 @@ fn settings() -> [Setting; 6] {
         Setting::Address { interface: "eth0".to_owned(), prefix },
         Setting::NetfilterTable { name: "clearstream".to_owned() },
         Setting::Sysctl("net.ipv4.tcp_rmem".to_owned()),
+        Setting::Link { interface: "eth0".to_owned(), attribute: LinkAttribute::Mtu },
     ]
 }
 

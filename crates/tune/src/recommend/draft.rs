@@ -1,7 +1,7 @@
 //! Builder of a plan: steps with their current values, and advice for what
 //! cannot be a step.
 
-use clearstream_schema::plan::{Effect, Setting, Step};
+use clearstream_schema::plan::{Effect, Setting, Step, Value};
 
 use crate::{knowledge::Knowledge, state::HostState};
 
@@ -30,8 +30,8 @@ impl<'a> Draft<'a> {
         let effect = Knowledge::embedded().key(key).map_or(Effect::Now, |known| known.effect);
         self.steps.push(Step {
             setting: Setting::Sysctl(key.to_owned()),
-            current: Some(current.to_owned()),
-            desired: Some(desired),
+            current: Some(Value::Text(current.to_owned())),
+            desired: Some(Value::Text(desired)),
             reason,
             effect,
         });
@@ -41,8 +41,8 @@ impl<'a> Draft<'a> {
     pub(super) fn qdisc(&mut self, interface: &str, current: &str, desired: &str, reason: String) {
         self.steps.push(Step {
             setting: Setting::Qdisc { interface: interface.to_owned() },
-            current: Some(current.to_owned()),
-            desired: Some(desired.to_owned()),
+            current: Some(Value::Text(current.to_owned())),
+            desired: Some(Value::Text(desired.to_owned())),
             reason,
             effect: Effect::Now,
         });
@@ -56,8 +56,8 @@ impl<'a> Draft<'a> {
                 group: "features".to_owned(),
                 name: name.to_owned(),
             },
-            current: Some("off".to_owned()),
-            desired: Some("on".to_owned()),
+            current: Some(Value::Text("off".to_owned())),
+            desired: Some(Value::Text("on".to_owned())),
             reason,
             effect: Effect::LinkFlap,
         });

@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use clearstream_host::HostRoot;
 use clearstream_lint::{MuteList, sarif};
-use clearstream_schema::tune::{Finding, LintReport, PathGoal, Severity};
+use clearstream_schema::{
+    plan::{Setting, Value},
+    tune::{Finding, LintReport, PathGoal, Severity},
+};
 use clearstream_tune::{Assumed, HostState, Profile, lint, recommend};
 
 const GIB: u64 = 1 << 30;
@@ -237,15 +240,15 @@ fn a_host_at_rest_is_not_accused() {
 fn a_plan_follows_the_formulas() {
     let plan = recommend(&at_rest(), &goal("40Gb/s", "17ms", 2), Profile::Wan);
     let desired = |key: &str| {
-        let step = plan.steps.iter().find(
-            |step| matches!(&step.setting, clearstream_schema::plan::Setting::Sysctl(name) if name == key),
-        );
-        step.and_then(|step| step.desired.as_deref())
+        let step =
+            plan.steps.iter().find(|step| matches!(&step.setting, Setting::Sysctl(name) if name == key));
+        step.and_then(|step| step.desired.clone())
     };
-    assert_eq!(desired("net.ipv4.tcp_rmem"), Some("4096 131072 170917888"));
-    assert_eq!(desired("net.ipv4.tcp_wmem"), Some("4096 16384 100663296"));
-    assert_eq!(desired("net.core.default_qdisc"), Some("fq"));
-    assert_eq!(desired("net.ipv4.tcp_slow_start_after_idle"), Some("0"));
+    let text = |text: &str| Some(Value::Text(text.to_owned()));
+    assert_eq!(desired("net.ipv4.tcp_rmem"), text("4096 131072 170917888"));
+    assert_eq!(desired("net.ipv4.tcp_wmem"), text("4096 16384 100663296"));
+    assert_eq!(desired("net.core.default_qdisc"), text("fq"));
+    assert_eq!(desired("net.ipv4.tcp_slow_start_after_idle"), text("0"));
     // Present and right already, or enough: 8 GiB of pressure against 2 x 259 MiB.
     for key in ["net.ipv4.tcp_sack", "net.ipv4.tcp_timestamps", "net.ipv4.tcp_mem", "net.core.rmem_max"] {
         assert_eq!(desired(key), None, "{key}");
@@ -264,8 +267,8 @@ fn a_plan_that_was_applied_leaves_nothing_to_plan() {
     for (_, profile) in Profile::ALL {
         let mut state = at_rest();
         for step in recommend(&state, &goal, profile).steps {
-            let clearstream_schema::plan::Setting::Sysctl(key) = step.setting else { continue };
-            state.values.get_mut(&key).unwrap().text = step.desired.unwrap();
+            let Setting::Sysctl(key) = step.setting else { continue };
+            state.values.get_mut(&key).unwrap().text = step.desired.unwrap().to_string();
         }
         assert_eq!(recommend(&state, &goal, profile).steps, [], "{profile}");
         let after = lint_report(&state, Some(&goal));
@@ -280,7 +283,8 @@ fn more_than_one_window_is_recommended_as_flows() {
     let plan = recommend(&at_rest(), &goal("100Gb/s", "100ms", 1), Profile::Wan);
     assert!(plan.advice.iter().any(|advice| advice.contains("at least 2 flows")), "{:?}", plan.advice);
     // 2 GiB is as much as a 32-bit number holds.
-    let rmem = plan.steps.iter().find(|step| step.desired.as_deref() == Some("4096 131072 2147483647"));
+    let wanted = Some(Value::Text("4096 131072 2147483647".to_owned()));
+    let rmem = plan.steps.iter().find(|step| step.desired == wanted);
     assert!(rmem.is_some(), "{:#?}", plan.steps);
 }
 
@@ -292,12 +296,10 @@ fn h_tcp_is_chosen_where_it_is_offered() {
     let key = "net.ipv4.tcp_congestion_control";
     let chosen = |rtt: &str, profile| {
         let plan = recommend(&state, &goal("19Gb/s", rtt, 1), profile);
-        plan.steps.into_iter().find(
-            |step| matches!(&step.setting, clearstream_schema::plan::Setting::Sysctl(name) if name == key),
-        )
+        plan.steps.into_iter().find(|step| matches!(&step.setting, Setting::Sysctl(name) if name == key))
     };
     let step = chosen("17ms", Profile::Wan).unwrap();
-    assert_eq!(step.desired.as_deref(), Some("htcp"));
+    assert_eq!(step.desired, Some(Value::Text("htcp".to_owned())));
     assert!(step.reason.contains("15.0 s") && step.reason.contains("7.3 s"), "{}", step.reason);
     assert_eq!(chosen("1ms", Profile::Wan), None);
     assert_eq!(chosen("17ms", Profile::Storage), None);
@@ -313,7 +315,7 @@ fn nothing_is_recommended_that_a_namespace_cannot_set() {
     }
     let plan = recommend(&state, &goal("40Gb/s", "17ms", 1), Profile::Wan);
     let hosts_own = plan.steps.iter().any(|step| {
-        matches!(&step.setting, clearstream_schema::plan::Setting::Sysctl(name)
+        matches!(&step.setting, Setting::Sysctl(name)
             if name.starts_with("net.core") || name.contains("tcp_mem"))
     });
     assert!(!hosts_own, "{:#?}", plan.steps);

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     exit::CommandError,
     files,
-    output::{self, Output, tune},
+    output::{self, Output},
 };
 
 /// Write a plan as configuration files that survive a reboot.
@@ -57,10 +57,10 @@ pub(in crate::verbs) fn write_files(
         files::write_with_mode(&path, &file.text, file.mode)?;
         files.push(RenderedFile { path: path.display().to_string(), belongs_at: file.path.clone() });
     }
-    let left_out = rendered.left_out.iter().map(|left_out| LeftOut {
-        setting: tune::setting(&left_out.setting),
-        reason: left_out.reason.clone(),
-    });
+    let left_out = rendered
+        .left_out
+        .iter()
+        .map(|left_out| LeftOut { setting: left_out.setting.to_string(), reason: left_out.reason.clone() });
     let document = RenderedPlan { files, left_out: left_out.collect() };
     out.document(&document)?;
     if out.is_human() {

@@ -31,7 +31,7 @@ pub(super) fn added_addresses() -> Vec<AddedAddress> {
         return Vec::new();
     }
     let found = added(|setting| matches!(setting, Setting::Address { .. }), &options).unwrap_or_default();
-    let address = |(setting, text): (Setting, String)| match (Value::of(&setting, &text).ok()?, setting) {
+    let address = |(setting, value): (Setting, Value)| match (value, setting) {
         (Value::Address(value), Setting::Address { interface, prefix }) => {
             Some(AddedAddress { interface, prefix, protocol: value.protocol })
         }

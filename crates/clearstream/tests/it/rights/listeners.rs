@@ -28,7 +28,7 @@ const LISTENERS: [(&str, &str); 25] = [
     ("lab/src/keeper.rs", "labs"),
     ("messages/src/connection/socket.rs", "data sockets of a flow, message, overlap or explore test"),
     ("netlink/src/changes.rs", "(netlink: what the kernel tells of changes)"),
-    ("plan/src/effective.rs", "(loopback, for one connection of its own)"),
+    ("plan/src/families/sysctl/connection.rs", "(loopback, for one connection of its own)"),
     ("plan/src/host.rs", "(finds the own address, sends nothing)"),
     ("probe/src/channel.rs", "(sends probes)"),
     ("probe/src/responder.rs", "data sockets of a flow, message, overlap or explore test, responder sockets"),

@@ -22,7 +22,7 @@ use clearstream_rdma::calls as rdma;
 use clearstream_schema::{
     control::Cookie,
     flow::FlowConfig,
-    plan::{Plan, PlanHost, Setting, Step},
+    plan::{Plan, PlanHost, Setting, Step, Value},
     probe::ProbeConfig,
     rdma::{RdmaConfig, RdmaOperation, VerbsCall, VerbsConfig},
     scope::Right,
@@ -50,9 +50,9 @@ pub(crate) fn plan(setting: Setting, desired: Option<&str>) -> Plan {
             kernel: text("/proc/sys/kernel/osrelease"),
         },
         steps: vec![Step {
-            setting,
             current: None,
-            desired: desired.map(str::to_owned),
+            desired: desired.map(|text| Value::of(&setting, text)),
+            setting,
             reason: "hostile".to_owned(),
             effect: clearstream_schema::plan::Effect::Now,
         }],

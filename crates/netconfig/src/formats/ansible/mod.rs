@@ -14,6 +14,7 @@ pub(crate) use self::{
 };
 use crate::{
     backend::{Backend, ReadDocument},
+    formats::shell,
     read::yaml::Yaml,
     routes::{RouteFiles, Routes},
     settings::{Commands, Settings},
@@ -25,7 +26,7 @@ pub(crate) struct Ansible;
 static ROUTES: Routes =
     Routes { next_step: "ansible-playbook -i inventory.yml site.yml", files: RouteFiles::Play };
 
-static SETTINGS: Settings = Settings { commands: Commands::Any, unfit: |_, _| None, files: settings::files };
+static SETTINGS: Settings = Settings { commands: Commands::Any, unfit: shell::unfit, files: settings::files };
 
 impl Backend for Ansible {
     fn name(&self) -> &'static str {

@@ -4,20 +4,18 @@ use std::fmt::Write;
 
 use clearstream_schema::plan::{LinkAttribute, Setting};
 
-use crate::settings::{File, Kept, comment, interface_of, interfaces};
+use crate::settings::{File, Kept, comment, interfaces};
 
 pub(super) fn unfit(setting: &Setting, value: &str) -> Option<&'static str> {
     match setting {
-        Setting::Sysctl(_) | Setting::File(_) => {
-            Some("not a setting of a link: use the format sysctl or shell")
-        }
         Setting::Ethtool { group, name, .. } if link_key(group, name).is_none() => {
             Some("systemd.link does not know it")
         }
         Setting::Qdisc { .. } => {
             network_section(value).is_none().then_some("systemd.network does not know it")
         }
-        _ => None,
+        Setting::Ethtool { .. } | Setting::Link { .. } => None,
+        _ => Some("not a setting of a link: use the format sysctl or shell"),
     }
 }
 
@@ -26,7 +24,7 @@ pub(super) fn files(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
     for interface in interfaces(kept) {
         let (mut link, mut network) = (String::new(), String::new());
         for Kept { step, value } in kept {
-            if interface_of(&step.setting) != Some(interface) {
+            if step.setting.interface().as_ref() != Some(&interface) {
                 continue;
             }
             let why = comment(&step.reason);
@@ -39,7 +37,7 @@ pub(super) fn files(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
                 }
                 Setting::Ethtool { group, name, .. } => {
                     let (key, unit) = link_key(group, name).unwrap_or_default();
-                    let value = match *value {
+                    let value = match value.as_str() {
                         "on" => "yes",
                         "off" => "no",
                         other => other,

@@ -4,12 +4,10 @@ use std::fmt::Write;
 
 use clearstream_schema::plan::{LinkAttribute, Setting};
 
-use crate::settings::{File, Kept, interface_of, interfaces};
+use crate::settings::{File, Kept, interfaces};
 
 pub(super) fn unfit(setting: &Setting, value: &str) -> Option<&'static str> {
-    let no_sysctl = "it belongs to no connection: use the format sysctl or shell";
     match setting {
-        Setting::Sysctl(_) | Setting::File(_) => Some(no_sysctl),
         // nm-settings(5), tc.qdiscs: attributes of these two alone are known.
         Setting::Qdisc { .. } => {
             let takes = value.starts_with("fq_codel") || value.starts_with("tbf") || !value.contains(' ');
@@ -21,7 +19,8 @@ pub(super) fn unfit(setting: &Setting, value: &str) -> Option<&'static str> {
         Setting::Ethtool { group, name, .. } if group == "features" => {
             nm_feature(name).is_none().then_some("NetworkManager does not know this feature")
         }
-        _ => None,
+        Setting::Ethtool { .. } | Setting::Link { .. } => None,
+        _ => Some("it belongs to no connection: use the format sysctl or shell"),
     }
 }
 
@@ -32,7 +31,7 @@ pub(super) fn files(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
             let text = format!(
                 "{head}# Not started by itself: merge the groups below into the connection of {interface}.\n\
                  [connection]\nid=clearstream-{interface}\ntype=ethernet\ninterface-name={interface}\nautoconnect=false\n{}",
-                keyfile(interface, kept)
+                keyfile(&interface, kept)
             );
             let path = format!("/etc/NetworkManager/system-connections/clearstream-{interface}.nmconnection");
             File { path, mode: 0o600, text }
@@ -45,7 +44,7 @@ fn keyfile(name: &str, kept: &[Kept<'_>]) -> String {
     let (mut ethernet, mut link, mut driver, mut traffic) =
         (String::new(), String::new(), String::new(), String::new());
     for Kept { step, value } in kept {
-        if interface_of(&step.setting) != Some(name) {
+        if step.setting.interface().as_deref() != Some(name) {
             continue;
         }
         let _ = match &step.setting {

@@ -9,7 +9,7 @@ use clearstream_schema::{
         TriedStep, Verdict,
     },
     notice::Notice,
-    plan::{Effect, LinkAttribute, Setting, Step},
+    plan::{Effect, LinkAttribute, Setting, Step, Value},
 };
 use serde_json::json;
 
@@ -28,8 +28,8 @@ pub(crate) fn sysctl(end: End, name: &str, current: &str, desired: &str, reason:
         end,
         step: Step {
             setting: Setting::Sysctl(name.to_owned()),
-            current: Some(current.to_owned()),
-            desired: Some(desired.to_owned()),
+            current: Some(Value::Text(current.to_owned())),
+            desired: Some(Value::Text(desired.to_owned())),
             reason: reason.to_owned(),
             effect: Effect::NewSockets,
         },
@@ -179,8 +179,8 @@ fn steps() -> Vec<TriedStep> {
                 end: End::Server,
                 step: Step {
                     setting: Setting::Link { interface: "eth2".to_owned(), attribute: LinkAttribute::Mtu },
-                    current: Some("1500".to_owned()),
-                    desired: Some("9000".to_owned()),
+                    current: Some(Value::Number(1500)),
+                    desired: Some(Value::Number(9000)),
                     reason: "six times fewer packets for the same bytes".to_owned(),
                     effect: Effect::LinkFlap,
                 },

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clearstream_schema::{
-    plan::{Check, Plan, Setting},
+    plan::{Check, Plan, Setting, Value},
     tcp_info::TcpInfo,
 };
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -41,7 +41,8 @@ struct Seen {
 pub(crate) fn checks(plan: &Plan, options: &Options) -> Vec<Check> {
     let desired = |key: &str| {
         let setting = Setting::Sysctl(key.to_owned());
-        plan.steps.iter().find(|step| step.setting == setting).and_then(|step| step.desired.as_deref())
+        let step = plan.steps.iter().find(|step| step.setting == setting)?;
+        step.desired.as_ref().map(Value::to_string)
     };
     let expectations = expectations(&desired, options);
     if expectations.is_empty() {
@@ -68,22 +69,22 @@ impl Expectation {
     }
 }
 
-fn expectations<'a>(desired: &impl Fn(&str) -> Option<&'a str>, options: &Options) -> Vec<Expectation> {
+fn expectations(desired: &impl Fn(&str) -> Option<String>, options: &Options) -> Vec<Expectation> {
     let mut all = Vec::new();
     let mut expect = |subject: &str, expected: String, found: Box<dyn Fn(&Seen) -> String>| {
         all.push(Expectation { subject: subject.to_owned(), expected, found });
     };
     // The middle value is what a socket is made with (tcp(7)).
-    if let Some(bytes) = desired("net.ipv4.tcp_rmem").and_then(|text| nth(text, 1)) {
+    if let Some(bytes) = desired("net.ipv4.tcp_rmem").and_then(|text| nth(&text, 1)) {
         let found = |seen: &Seen| seen.receive_buffer_bytes.to_string();
         expect("receive buffer of a new TCP socket, bytes", bytes.to_string(), Box::new(found));
     }
-    if let Some(bytes) = desired("net.ipv4.tcp_wmem").and_then(|text| nth(text, 1)) {
+    if let Some(bytes) = desired("net.ipv4.tcp_wmem").and_then(|text| nth(&text, 1)) {
         let found = |seen: &Seen| seen.send_buffer_bytes.to_string();
         expect("send buffer of a new TCP socket, bytes", bytes.to_string(), Box::new(found));
     }
     // SO_RCVBUF and SO_SNDBUF are capped, then doubled (socket(7)).
-    let doubled = |text: &str| nth(text, 0).map(|bytes| bytes.min(HUGE_BYTES as u64) * 2);
+    let doubled = |text: String| nth(&text, 0).map(|bytes| bytes.min(HUGE_BYTES as u64) * 2);
     if let Some(bytes) = desired("net.core.rmem_max").and_then(doubled) {
         let found = |seen: &Seen| seen.largest_receive_bytes.to_string();
         expect("largest SO_RCVBUF, bytes, doubled", bytes.to_string(), Box::new(found));
@@ -94,16 +95,16 @@ fn expectations<'a>(desired: &impl Fn(&str) -> Option<&'a str>, options: &Option
     }
     if let Some(name) = desired("net.ipv4.tcp_congestion_control") {
         let found = |seen: &Seen| seen.congestion_control.clone();
-        expect("congestion control of a new connection", name.to_owned(), Box::new(found));
+        expect("congestion control of a new connection", name, Box::new(found));
     }
     for (key, subject, bit) in OPTIONS {
-        if let Some(value) = desired(key).and_then(|text| nth(text, 0)) {
+        if let Some(value) = desired(key).and_then(|text| nth(&text, 0)) {
             let found = move |seen: &Seen| on_off(seen.info.options & bit != 0);
             expect(&format!("{subject} of a new connection"), on_off(value != 0), Box::new(found));
         }
     }
     // 1 requests and accepts, 0 and 2 do not request (ip-sysctl.rst).
-    if let Some(value @ 0..=2) = desired("net.ipv4.tcp_ecn").and_then(|text| nth(text, 0)) {
+    if let Some(value @ 0..=2) = desired("net.ipv4.tcp_ecn").and_then(|text| nth(&text, 0)) {
         let found = |seen: &Seen| on_off(seen.info.options & ECN_OPTION != 0);
         expect("ECN of a new connection", on_off(value == 1), Box::new(found));
     }
@@ -120,10 +121,10 @@ fn expectations<'a>(desired: &impl Fn(&str) -> Option<&'a str>, options: &Option
 /// `tcp_select_initial_window` (net/ipv4/tcp_output.c): the scale that covers
 /// the larger of `tcp_rmem[2]` and `rmem_max`, 0 to 14. `None` where
 /// one of them is not visible, as `rmem_max` in a namespace before Linux 6.12.
-fn window_scale<'a>(desired: &impl Fn(&str) -> Option<&'a str>, options: &Options) -> Option<u32> {
+fn window_scale(desired: &impl Fn(&str) -> Option<String>, options: &Options) -> Option<u32> {
     let value = |key: &str, place: usize| {
         let live = || options.target.read(&Setting::Sysctl(key.to_owned())).ok().flatten();
-        desired(key).map(str::to_owned).or_else(live).and_then(|text| nth(&text, place))
+        desired(key).or_else(|| live().map(|value| value.to_string())).and_then(|text| nth(&text, place))
     };
     if value("net.ipv4.tcp_window_scaling", 0)? == 0 {
         return Some(0);
