@@ -56,18 +56,21 @@ impl Engine {
 
     /// Answers a peer that asks for memory of this side.
     pub(super) fn serve(&mut self, peer: usize, asked: &Header) {
-        let answer = self.open_range(peer, asked).unwrap_or(Header {
-            kind: Kind::Refused as u8,
-            number: asked.number,
-            ..Header::default()
-        });
-        self.put_header(peer, &answer);
+        match self.open_range(peer, asked) {
+            Some(answer) => self.put_header(peer, &answer),
+            None => self.refuse(peer, asked.number),
+        }
+    }
+
+    /// Tells a peer that this side's memory is not for what it asked.
+    pub(super) fn refuse(&mut self, peer: usize, number: u64) {
+        self.put_header(peer, &Header { kind: Kind::Refused as u8, number, ..Header::default() });
     }
 
     /// The offer of a range of a region; `None` if it may not be read, or nothing is left to register it with.
     fn open_range(&mut self, peer: usize, asked: &Header) -> Option<Header> {
         let length = asked.length as usize;
-        let (region, base) = self.regions.range(asked.tag, asked.address, length)?;
+        let (region, base) = self.regions.range(asked.tag, asked.address, length, FI_REMOTE_READ)?;
         let (stag, address) = match length {
             0 => (None, 0),
             _ => {
@@ -89,8 +92,9 @@ impl Engine {
         })
     }
 
-    /// A region is closed: what peers asked for of it cannot be read any more.
+    /// A region is closed: what peers asked for of it cannot be read any more, and nothing writes there.
     pub fn withdraw(&mut self, region: u64) {
+        self.end_writes(region);
         let of_region = |operation: &Operation| matches!(operation, Operation::Served { region: of, .. } if *of == region);
         for number in self.operations.numbers(of_region) {
             // The peer's word that it has read it may still come: the operation stays.
@@ -140,10 +144,13 @@ impl Engine {
         self.report_sent(sent, 0);
     }
 
-    /// The peer does not let it be read.
-    pub(super) fn refuse_fetch(&mut self, peer: usize, number: u64) {
+    /// The peer does not let its memory be read or written.
+    pub(super) fn finish_refused(&mut self, peer: usize, number: u64) {
         match self.operations.get_mut(number) {
             Some(Operation::Fetch { peer: of, remote: None, .. }) if *of == peer => {}
+            Some(Operation::Write { peer: of, .. }) if *of == peer => {
+                return self.answer_write(number, FI_EACCES);
+            }
             _ => return self.fail(peer),
         }
         if let Some(Operation::Fetch { sent, .. }) = self.operations.take(number) {

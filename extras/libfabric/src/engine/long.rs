@@ -1,8 +1,8 @@
-//! Long messages that are sent before their receive is known.
+//! Long messages that are sent before their receive is known, and long writes.
 //!
 //! A posted buffer has room for their beginning. When it is full, the header says which receive the message is for, and
 //! the rest goes straight to the program's memory; without a receive, to memory of the engine, from which it is copied
-//! later. A connection carries one such message at a time.
+//! later. A connection carries one such message at a time. So it is with a write, whose header says where it goes.
 
 use smallvec::SmallVec;
 
@@ -17,11 +17,26 @@ use crate::{
     wire::{self, Header, Kind},
 };
 
-/// Payload in the posted buffer.
+/// Payload of a message in the posted buffer.
 pub(super) const FIRST_BYTES: usize = BUFFER_BYTES - wire::EAGER_BYTES;
 
-/// A long message that arrives.
-pub(super) struct Long {
+/// What arrives and is longer than a posted buffer.
+pub(super) enum Long {
+    Message(LongMessage),
+    Write(LongWrite),
+}
+
+/// A write to memory of this side.
+pub(super) struct LongWrite {
+    pub(super) header: Header,
+    /// Number of the region, unless it is refused.
+    pub(super) region: Option<u64>,
+    /// Memory for the bytes of a refused one.
+    pub(super) _refused: Vec<u8>,
+}
+
+/// A message.
+pub(super) struct LongMessage {
     label: Label,
     length: usize,
     /// The receive, once there is one.
@@ -44,12 +59,13 @@ impl Engine {
         // Taken for the time of the copy: matching does not touch the peer's buffers.
         let buffers = std::mem::take(&mut self.peers[peer].buffers);
         let first = &buffers[begin..begin + BUFFER_BYTES];
-        let rest = match Header::read(first) {
-            Some(header) if header.kind == Kind::Eager as u8 && header.length as usize > FIRST_BYTES => {
-                self.place_long(peer, &header, &first[wire::EAGER_BYTES..])
-            }
+        let header = Header::read(first)
+            .filter(|header| header.bytes().len() + header.length as usize > first.len());
+        let rest = header.and_then(|header| match (header.kind, &first[header.bytes().len()..]) {
+            (kind, first) if kind == Kind::Eager as u8 => self.place_long(peer, &header, first),
+            (kind, first) if kind == Kind::Write as u8 => self.place_long_write(peer, &header, first),
             _ => None,
-        };
+        });
         self.peers[peer].buffers = buffers;
         let extended = rest.is_some_and(|rest| {
             let segments: SmallVec<[_; 4]> =
@@ -93,21 +109,23 @@ impl Engine {
                 (Some(copy), [(rest, length - first.len())].into_iter().collect())
             }
         };
-        self.peers[peer].long = Some(Long { label, length, receive, copy });
+        self.peers[peer].long = Some(Long::Message(LongMessage { label, length, receive, copy }));
         Some(rest)
     }
 
     /// Gives the long message that arrives from a peer to a receive.
     pub(super) fn attach(&mut self, peer: usize, receive: Receive) {
-        if let Some(long) = &mut self.peers[peer].long {
+        if let Some(Long::Message(long)) = &mut self.peers[peer].long {
             long.receive = Some(receive);
         }
     }
 
-    /// The long message of a peer is complete.
+    /// The long message, or write, of a peer is complete.
     pub(super) fn finish_long(&mut self, peer: usize) {
-        let Some(Long { label, length, receive, copy }) = self.peers[peer].long.take() else {
-            return self.fail(peer);
+        let LongMessage { label, length, receive, copy } = match self.peers[peer].long.take() {
+            Some(Long::Message(message)) => message,
+            Some(Long::Write(write)) => return self.finish_long_write(peer, &write),
+            None => return self.fail(peer),
         };
         match (receive, copy) {
             (Some(receive), None) => self.report_message(&receive, label, length, length),
@@ -136,7 +154,7 @@ impl Engine {
 
     /// The connection of a peer has ended: the long message that arrived fails.
     pub(super) fn drop_long(&mut self, peer: usize) {
-        let Some(long) = self.peers[peer].long.take() else { return };
+        let Some(Long::Message(long)) = self.peers[peer].long.take() else { return };
         if let Some(receive) = long.receive {
             self.fail_receive(&receive, long.label);
         }
@@ -148,7 +166,7 @@ impl Engine {
 }
 
 /// The pieces from one offset to another.
-fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
+pub(super) fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
     let (mut at, mut rest) = (0, Pieces::new());
     for (base, length) in pieces {
         let (begin, end) = (from.clamp(at, at + length), to.clamp(at, at + length));

@@ -10,6 +10,7 @@ mod long;
 mod peer;
 mod requests;
 mod setup;
+mod write;
 
 use std::{
     collections::HashMap,
@@ -41,6 +42,7 @@ pub use fetch::Fetch;
 use peer::{Peer, Phase};
 pub use requests::Message;
 use requests::{Operations, Report};
+pub use write::Write;
 
 /// Completions taken from the RNIC at once.
 const BATCH: usize = 16;
@@ -106,7 +108,9 @@ pub struct Engine {
     pub receives: Report,
     /// The same of reads of peers' memory.
     pub fetches: Report,
-    /// Memory of the endpoint's domain that peers may read.
+    /// The same of writes to it.
+    pub writes: Report,
+    /// Memory of the endpoint's domain that peers may read or write.
     regions: Arc<Regions>,
 }
 
@@ -160,6 +164,7 @@ impl Core {
             sends: Report::default(),
             receives: Report::default(),
             fetches: Report::default(),
+            writes: Report::default(),
             regions: regions.clone(),
         };
         let core = Arc::new(Self {

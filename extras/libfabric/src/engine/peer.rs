@@ -20,7 +20,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     Engine,
     long::{FIRST_BYTES, Long},
-    requests::{Operation, Sent},
+    requests::{Operation, Sent, Source},
 };
 use crate::{
     matching::{self, Pieces},
@@ -97,7 +97,7 @@ pub(super) struct Peer {
     /// Reads under way, and those beyond the limit.
     pub(super) reads: u16,
     pub(super) reads_waiting: VecDeque<u64>,
-    /// The long message that arrives.
+    /// The long message or write that arrives.
     pub(super) long: Option<Long>,
 }
 
@@ -113,7 +113,7 @@ impl Outgoing {
     fn bytes(&self) -> usize {
         match self {
             Self::Copied { bytes, .. } => bytes.len(),
-            Self::Gathered { pieces, .. } => wire::EAGER_BYTES + matching::length(pieces),
+            Self::Gathered { pieces, .. } => wire::FULL_BYTES + matching::length(pieces),
         }
     }
 }
@@ -198,7 +198,9 @@ impl Engine {
         }
         let outgoing = match outgoing {
             Outgoing::Gathered { number, pieces }
-                if self.peers[peer].holds && matching::length(&pieces) > FIRST_BYTES =>
+                if self.peers[peer].holds
+                    && matching::length(&pieces) > FIRST_BYTES
+                    && self.operations.is_message(number) =>
             {
                 match self.offer_queued(peer, number, &pieces) {
                     Some(outgoing) => outgoing,
@@ -218,14 +220,16 @@ impl Engine {
                 (0, Data::Inline(bytes), false)
             }
             Outgoing::Gathered { number, pieces } => {
-                let Some(Operation::Eager { header, .. }) = self.operations.get_mut(number) else {
+                let (Some(Operation::Eager { header, .. })
+                | Some(Operation::Write { source: Some(Source { header, .. }), .. })) =
+                    self.operations.get_mut(number)
+                else {
                     return Ok(None);
                 };
                 header.credits = owed;
                 let address = std::ptr::from_ref(&**header).expose_provenance() as u64;
-                let stag = self.all;
-                let mut segments: work::Segments =
-                    smallvec![Segment { stag, address, length: wire::EAGER_BYTES as u32 }];
+                let (stag, length) = (self.all, header.bytes().len() as u32);
+                let mut segments: work::Segments = smallvec![Segment { stag, address, length }];
                 segments.extend(pieces.iter().map(|(base, length)| self.segment(*base, *length)));
                 (number, Data::Gather(segments), true)
             }
@@ -250,7 +254,7 @@ impl Engine {
         );
     }
 
-    /// Notifies a peer that its message was read.
+    /// Notifies a peer that its message was read, or its write is in place.
     pub(super) fn acknowledge(&mut self, peer: usize, number: u64) {
         let header = Header { kind: Kind::Finished as u8, number, ..Header::default() };
         self.put_header(peer, &header);

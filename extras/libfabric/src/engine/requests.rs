@@ -92,8 +92,17 @@ pub(super) enum Operation {
     Read { receive: Receive, label: Label, remote: Remote, copy: Option<Box<[u8]>> },
     /// A read of a peer's memory: where it is, once the peer has said so.
     Fetch { peer: usize, sent: Sent, pieces: Pieces, remote: Option<Remote>, copy: Option<Box<[u8]>> },
+    /// A write to a peer's memory: what its Send is made of, until that is out, and the peer's answer, if that is earlier.
+    Write { peer: usize, sent: Sent, source: Option<Source>, answer: Option<i32> },
     /// Memory that a peer asked for: the number of its region, and the registration, while that is open.
     Served { peer: usize, region: u64, stag: Option<Stag> },
+}
+
+/// What the Send of a write is made of beside the program's memory.
+pub(super) struct Source {
+    pub(super) header: Box<Header>,
+    /// Bytes that the program may change meanwhile.
+    pub(super) _copy: Box<[u8]>,
 }
 
 /// Operations by number.
@@ -126,6 +135,11 @@ impl Operations {
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Operation> {
         self.list.get_mut(usize::try_from(number).ok()?)?.as_mut()
+    }
+
+    /// Whether one is a message that is sent.
+    pub(super) fn is_message(&mut self, number: u64) -> bool {
+        matches!(self.get_mut(number), Some(Operation::Eager { .. }))
     }
 
     /// Numbers of those for which `select` is true.
