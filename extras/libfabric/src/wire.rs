@@ -15,19 +15,21 @@ pub enum Kind {
     Finished = 3,
     /// Credits only.
     Credits = 4,
-    /// Memory of the receiver is to be read: its key in the tag, the offset in the address. It comes as a rendezvous
-    /// with [`FETCHED`].
+    /// Memory of the receiver is to be read: its key in the tag, the offset in the address. It comes as
+    /// [`Kind::Fetched`], or as a rendezvous with [`FETCHED`].
     Fetch = 5,
     /// The memory that was to be read or written is not there, or that is not allowed: the number of [`Kind::Fetch`] or
     /// [`Kind::Write`].
     Refused = 6,
     /// Bytes for memory of the receiver follow the header: its key in the tag, the offset in the address.
     Write = 7,
+    /// The bytes that [`Kind::Fetch`] asked for follow the header, which has its number.
+    Fetched = 8,
 }
 
 /// Whether bytes of the program follow the header of this kind.
 pub fn has_payload(kind: u8) -> bool {
-    kind == Kind::Eager as u8 || kind == Kind::Write as u8
+    [Kind::Eager, Kind::Write, Kind::Fetched].into_iter().any(|other| kind == other as u8)
 }
 
 /// The message has a tag.

@@ -61,6 +61,7 @@ impl Engine {
                 self.start_fetched(peer, &header);
             }
             kind if kind == Kind::Fetch as u8 => self.serve(peer, &header),
+            kind if kind == Kind::Fetched as u8 => self.take_fetched(peer, &header, payload),
             kind if kind == Kind::Refused as u8 => self.finish_refused(peer, header.number),
             kind if kind == Kind::Rendezvous as u8 => {
                 let Header { stag, address, length, number, .. } = header;

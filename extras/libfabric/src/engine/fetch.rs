@@ -1,12 +1,17 @@
 //! Reads of memory that a peer has registered (fi_rma(3)).
 //!
-//! The initiator asks for a range of a region ([`Kind::Fetch`]). Its target looks up the key and registers that range, for
-//! the time of the read alone, as it does with a message that is to be read; the initiator reads it by RDMA Read and says
-//! so. A region that is closed meanwhile is closed at once: the Read then fails, and its connection with it.
+//! The initiator asks for a range of a region ([`Kind::Fetch`]). Its target looks up the key and answers with the bytes, if
+//! they are few. Otherwise it registers that range, for the time of the read alone, as it does with a message that is to be
+//! read; the initiator reads it by RDMA Read and says so. A region that is closed meanwhile is closed at once: the Read then
+//! fails, and its connection with it.
+
+use clearstream_iwarp::work::InlineData;
 
 use super::{
     Context, Engine,
-    requests::{Operation, Sent, scatter},
+    peer::Outgoing,
+    requests::{Operation, Sent, gather, scatter},
+    write::COPIED_BYTES,
 };
 use crate::{
     abi::*,
@@ -56,10 +61,30 @@ impl Engine {
 
     /// Answers a peer that asks for memory of this side.
     pub(super) fn serve(&mut self, peer: usize, asked: &Header) {
-        match self.open_range(peer, asked) {
+        let length = asked.length as usize;
+        let Some((region, base)) = self.regions.range(asked.tag, asked.address, length, FI_REMOTE_READ)
+        else {
+            return self.refuse(peer, asked.number);
+        };
+        if length <= COPIED_BYTES {
+            return self.send_range(peer, asked, base);
+        }
+        match self.open_range(peer, asked, region, base) {
             Some(answer) => self.put_header(peer, &answer),
             None => self.refuse(peer, asked.number),
         }
+    }
+
+    /// Answers with the bytes of a range.
+    fn send_range(&mut self, peer: usize, asked: &Header, base: *mut u8) {
+        let &Header { length, number, .. } = asked;
+        let header = Header { kind: Kind::Fetched as u8, length, number, ..Header::default() };
+        let mut bytes = InlineData::with_capacity(wire::FULL_BYTES + length as usize);
+        bytes.extend_from_slice(header.bytes());
+        let pieces = [(base, length as usize)].into_iter().collect();
+        // SAFETY: the program keeps the memory until it closes the region, which waits for this.
+        unsafe { gather(&pieces, |piece| bytes.extend_from_slice(piece)) };
+        self.put(peer, Outgoing::Copied { bytes, sent: None });
     }
 
     /// Tells a peer that this side's memory is not for what it asked.
@@ -67,25 +92,17 @@ impl Engine {
         self.put_header(peer, &Header { kind: Kind::Refused as u8, number, ..Header::default() });
     }
 
-    /// The offer of a range of a region; `None` if it may not be read, or nothing is left to register it with.
-    fn open_range(&mut self, peer: usize, asked: &Header) -> Option<Header> {
-        let length = asked.length as usize;
-        let (region, base) = self.regions.range(asked.tag, asked.address, length, FI_REMOTE_READ)?;
-        let (stag, address) = match length {
-            0 => (None, 0),
-            _ => {
-                // SAFETY: the program keeps the memory until it closes the region, which withdraws it before.
-                let (stag, address) = unsafe { self.expose(base, length) }.ok()?;
-                (Some(stag), address)
-            }
-        };
-        let number = self.operations.insert(Operation::Served { peer, region, stag });
+    /// The offer of a range of a region; `None` if nothing is left to register it with.
+    fn open_range(&mut self, peer: usize, asked: &Header, region: u64, base: *mut u8) -> Option<Header> {
+        // SAFETY: the program keeps the memory until it closes the region, which withdraws it before.
+        let (stag, address) = unsafe { self.expose(base, asked.length as usize) }.ok()?;
+        let number = self.operations.insert(Operation::Served { peer, region, stag: Some(stag) });
         Some(Header {
             kind: Kind::Rendezvous as u8,
             flags: wire::FETCHED,
             length: asked.length,
             data: asked.number,
-            stag: stag.map_or(0, |stag| stag.0),
+            stag: stag.0,
             address,
             number,
             ..Header::default()
@@ -114,17 +131,28 @@ impl Engine {
             return self.fail(peer);
         };
         let length = matching::length(pieces);
-        if *of != peer || length != header.length as usize {
+        if *of != peer || length == 0 || length != header.length as usize {
             return self.fail(peer);
         }
         let &Header { stag, address, length: bytes, number: of_peer, .. } = header;
         *remote = Some(Remote { stag, address, length: bytes, number: of_peer });
-        if length == 0 {
-            return self.finish_read(number, false);
-        }
         *copy = (pieces.len() > 1).then(|| vec![0; length].into_boxed_slice());
         self.peers[peer].reads_waiting.push_back(number);
         self.start_reads(peer);
+    }
+
+    /// The peer has answered with the bytes: from one place to another of its posted buffer.
+    pub(super) fn take_fetched(&mut self, peer: usize, header: &Header, (from, to): (usize, usize)) {
+        match self.operations.get_mut(header.number) {
+            Some(Operation::Fetch { peer: of, pieces, remote: None, .. })
+                if *of == peer && matching::length(pieces) == to - from => {}
+            _ => return self.fail(peer),
+        }
+        if let Some(Operation::Fetch { sent, pieces, .. }) = self.operations.take(header.number) {
+            // SAFETY: the program keeps the buffers of a read until it is reported.
+            unsafe { scatter(&pieces, &self.peers[peer].buffers[from..to]) };
+            self.report_sent(sent, 0);
+        }
     }
 
     /// The memory is read.

@@ -21,8 +21,8 @@ use crate::{
     wire::{self, Header, Kind},
 };
 
-/// Longest write whose bytes are copied behind its header.
-const COPIED_BYTES: usize = Attributes::MAX_INLINE_BYTES as usize - wire::FULL_BYTES;
+/// Most bytes of the program that are copied behind their header: a short write, or the answer to a short read.
+pub(super) const COPIED_BYTES: usize = Attributes::MAX_INLINE_BYTES as usize - wire::FULL_BYTES;
 
 /// A write of the program.
 pub struct Write {

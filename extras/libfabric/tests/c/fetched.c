@@ -97,6 +97,8 @@ static void ranges(void) {
     fetches("all of it", SIZE, 0, KEY, 0);
     fetches("a part", 70000, 12345, KEY, 0);
     fetches("the last byte", 1, SIZE - 1, KEY, 0);
+    fetches("the most that comes with the answer", 4048, 3, KEY, 0);
+    fetches("one byte more", 4049, 3, KEY, 0);
     fetches("nothing", 0, 77, KEY, 0);
     fetches("nothing at the end", 0, SIZE, KEY, 0);
     fetches("nothing beyond the end", 0, SIZE + 1, KEY, FI_EACCES);
@@ -116,8 +118,12 @@ static void pieces(void) {
     struct fi_rma_iov range = {.addr = 99, .len = 50010, .key = KEY};
     struct fi_msg_rma message = {.msg_iov = list, .iov_count = 4, .addr = peer, .rma_iov = &range, .rma_iov_count = 1};
     message.context = list;
-    for (int is_message = 0; is_message < 2; is_message++) {
+    for (int round = 0; round < 4; round++) {
+        int is_message = round % 2;
         size_t at = 99;
+        /* Read by RDMA Read, and copied from the answer. */
+        list[2].iov_len = round < 2 ? 50000 : 500;
+        range.len = list[2].iov_len + 10;
         memset(buffer, 0xee, sizeof buffer);
         if (is_message)
             CHECK(fi_readmsg(ep, &message, FI_COMPLETION));
