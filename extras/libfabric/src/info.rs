@@ -76,14 +76,7 @@ fn granted(requested: u64) -> u64 {
     let access = requested & FI_RMA != 0 && requested & ACCESS == 0;
     match requested {
         0 => CAPABILITIES,
-        _ => {
-            requested
-                | FI_SEND
-                | FI_RECV
-                | FI_LOCAL_COMM
-                | FI_REMOTE_COMM
-                | if access { ACCESS } else { 0 }
-        }
+        _ => requested | FI_SEND | FI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | if access { ACCESS } else { 0 },
     }
 }
 

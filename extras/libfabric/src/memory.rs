@@ -43,6 +43,18 @@ struct Range {
     access: u64,
 }
 
+/// A part of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Number of the region.
+    pub region: u64,
+    /// Address with exposed provenance.
+    pub base: usize,
+    /// The region begins at NULL: it is the address space, of which the program allocates what it likes (`FI_MR_ALLOCATED`
+    /// is not demanded). MPI libraries register that for dynamic windows.
+    pub is_sparse: bool,
+}
+
 impl Regions {
     /// Adds an endpoint, from which a region is withdrawn when it is closed.
     pub fn attach(&self, endpoint: &Arc<Core>) {
@@ -51,18 +63,21 @@ impl Regions {
         endpoints.push(Arc::downgrade(endpoint));
     }
 
-    /// Number of the region of a key that grants `access`, and the memory of a range of it; `None` without such a region,
-    /// or beyond its end.
-    pub fn range(&self, key: u64, offset: u64, length: usize, access: u64) -> Option<(u64, *mut u8)> {
+    /// A range of the region of a key that grants `access`; `None` without such a region, or beyond its end.
+    pub fn range(&self, key: u64, offset: u64, length: usize, access: u64) -> Option<Part> {
         let open = locked(&self.open);
         let region = open.by_key.get(&key).filter(|region| region.access & access == access)?;
         let offset = usize::try_from(offset).ok()?;
         let inside = offset.checked_add(length).is_some_and(|end| end <= region.length);
-        inside.then(|| (region.number, ptr::with_exposed_provenance_mut(region.base + offset)))
+        inside.then(|| Part {
+            region: region.number,
+            base: region.base + offset,
+            is_sparse: region.base == 0,
+        })
     }
 
     fn insert(&self, key: u64, piece: &libc::iovec, access: u64) -> Result<(), i32> {
-        if piece.iov_base.is_null() && piece.iov_len > 0 {
+        if (piece.iov_base.addr()).checked_add(piece.iov_len).is_none() {
             return Err(FI_EINVAL);
         }
         let mut open = locked(&self.open);
@@ -98,7 +113,7 @@ struct Region {
 
 /// # Safety
 /// [The contract of this library](crate#safety); what peers may read or write is that until the region
-/// is closed.
+/// is closed, but for what is not mapped in one that begins at NULL.
 unsafe extern "C" fn register(
     domain: *mut Domain,
     buffer: *const c_void,

@@ -5,17 +5,20 @@
 //! read; the initiator reads it by RDMA Read and says so. A region that is closed meanwhile is closed at once: the Read then
 //! fails, and its connection with it.
 
+use std::ptr;
+
 use clearstream_iwarp::work::InlineData;
 
 use super::{
     Context, Engine,
     peer::Outgoing,
-    requests::{Operation, Sent, gather, scatter},
+    requests::{Operation, Sent, scatter},
     write::COPIED_BYTES,
 };
 use crate::{
     abi::*,
     matching::{self, Pieces, Remote},
+    memory::Part,
     wire::{self, Header, Kind},
 };
 
@@ -62,29 +65,27 @@ impl Engine {
     /// Answers a peer that asks for memory of this side.
     pub(super) fn serve(&mut self, peer: usize, asked: &Header) {
         let length = asked.length as usize;
-        let Some((region, base)) = self.regions.range(asked.tag, asked.address, length, FI_REMOTE_READ)
-        else {
-            return self.refuse(peer, asked.number);
-        };
-        if length <= COPIED_BYTES {
-            return self.send_range(peer, asked, base);
-        }
-        match self.open_range(peer, asked, region, base) {
-            Some(answer) => self.put_header(peer, &answer),
+        let part = self.regions.range(asked.tag, asked.address, length, FI_REMOTE_READ);
+        let answer = part.and_then(|part| match length <= COPIED_BYTES {
+            true => self.bytes_of(part, asked),
+            false => self.open_range(peer, asked, part),
+        });
+        match answer {
+            Some(bytes) => self.put(peer, Outgoing::Copied { bytes, sent: None }),
             None => self.refuse(peer, asked.number),
         }
     }
 
-    /// Answers with the bytes of a range.
-    fn send_range(&mut self, peer: usize, asked: &Header, base: *mut u8) {
+    /// The answer with the bytes of a range; `None` if they are not mapped.
+    fn bytes_of(&self, part: Part, asked: &Header) -> Option<InlineData> {
         let &Header { length, number, .. } = asked;
         let header = Header { kind: Kind::Fetched as u8, length, number, ..Header::default() };
-        let mut bytes = InlineData::with_capacity(wire::FULL_BYTES + length as usize);
-        bytes.extend_from_slice(header.bytes());
-        let pieces = [(base, length as usize)].into_iter().collect();
-        // SAFETY: the program keeps the memory until it closes the region, which waits for this.
-        unsafe { gather(&pieces, |piece| bytes.extend_from_slice(piece)) };
-        self.put(peer, Outgoing::Copied { bytes, sent: None });
+        let mut bytes = InlineData::from_slice(header.bytes());
+        bytes.resize(wire::FULL_BYTES + length as usize, 0);
+        if length > 0 {
+            self.span(part, length as usize, false)?.read(0, &mut bytes[wire::FULL_BYTES..]).ok()?;
+        }
+        Some(bytes)
     }
 
     /// Tells a peer that this side's memory is not for what it asked.
@@ -93,11 +94,13 @@ impl Engine {
     }
 
     /// The offer of a range of a region; `None` if nothing is left to register it with.
-    fn open_range(&mut self, peer: usize, asked: &Header, region: u64, base: *mut u8) -> Option<Header> {
+    fn open_range(&mut self, peer: usize, asked: &Header, part: Part) -> Option<InlineData> {
+        let Part { region, base, is_sparse } = part;
+        let base = ptr::with_exposed_provenance_mut(base);
         // SAFETY: the program keeps the memory until it closes the region, which withdraws it before.
-        let (stag, address) = unsafe { self.expose(base, asked.length as usize) }.ok()?;
+        let (stag, address) = unsafe { self.expose(base, asked.length as usize, is_sparse) }.ok()?;
         let number = self.operations.insert(Operation::Served { peer, region, stag: Some(stag) });
-        Some(Header {
+        let offer = Header {
             kind: Kind::Rendezvous as u8,
             flags: wire::FETCHED,
             length: asked.length,
@@ -106,7 +109,8 @@ impl Engine {
             address,
             number,
             ..Header::default()
-        })
+        };
+        Some(InlineData::from_slice(offer.bytes()))
     }
 
     /// A region is closed: what peers asked for of it cannot be read any more, and nothing writes there.

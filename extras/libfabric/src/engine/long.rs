@@ -4,6 +4,7 @@
 //! the rest goes straight to the program's memory; without a receive, to memory of the engine, from which it is copied
 //! later. A connection carries one such message at a time. So it is with a write, whose header says where it goes.
 
+use clearstream_iwarp::work::Segment;
 use smallvec::SmallVec;
 
 use super::{
@@ -19,6 +20,9 @@ use crate::{
 
 /// Payload of a message in the posted buffer.
 pub(super) const FIRST_BYTES: usize = BUFFER_BYTES - wire::EAGER_BYTES;
+
+/// Memory of what arrives.
+pub(super) type Segments = SmallVec<[Segment; 4]>;
 
 /// What arrives and is longer than a posted buffer.
 pub(super) enum Long {
@@ -59,17 +63,15 @@ impl Engine {
         // Taken for the time of the copy: matching does not touch the peer's buffers.
         let buffers = std::mem::take(&mut self.peers[peer].buffers);
         let first = &buffers[begin..begin + BUFFER_BYTES];
-        let header = Header::read(first)
-            .filter(|header| header.bytes().len() + header.length as usize > first.len());
+        let header =
+            Header::read(first).filter(|header| header.bytes().len() + header.length as usize > first.len());
         let rest = header.and_then(|header| match (header.kind, &first[header.bytes().len()..]) {
             (kind, first) if kind == Kind::Eager as u8 => self.place_long(peer, &header, first),
             (kind, first) if kind == Kind::Write as u8 => self.place_long_write(peer, &header, first),
             _ => None,
         });
         self.peers[peer].buffers = buffers;
-        let extended = rest.is_some_and(|rest| {
-            let segments: SmallVec<[_; 4]> =
-                rest.iter().map(|(base, length)| self.segment(*base, *length)).collect();
+        let extended = rest.is_some_and(|segments| {
             self.peers[peer].pair.as_ref().is_some_and(|pair| pair.extend_receive(&segments).is_ok())
         });
         if !extended {
@@ -79,7 +81,7 @@ impl Engine {
 
     /// Copies the beginning of a message to its memory; returns the memory of the rest, or `None` if there is none for
     /// a message without a receive.
-    fn place_long(&mut self, peer: usize, header: &Header, first: &[u8]) -> Option<Pieces> {
+    fn place_long(&mut self, peer: usize, header: &Header, first: &[u8]) -> Option<Segments> {
         let (label, length) = (label(peer, header), header.length as usize);
         let number = self.number_of(peer);
         let queue = if label.flags & wire::TAGGED != 0 { &mut self.tagged } else { &mut self.untagged };
@@ -110,7 +112,7 @@ impl Engine {
             }
         };
         self.peers[peer].long = Some(Long::Message(LongMessage { label, length, receive, copy }));
-        Some(rest)
+        Some(rest.iter().map(|(base, length)| self.segment(*base, *length)).collect())
     }
 
     /// Gives the long message that arrives from a peer to a receive.
@@ -166,7 +168,7 @@ impl Engine {
 }
 
 /// The pieces from one offset to another.
-pub(super) fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
+fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
     let (mut at, mut rest) = (0, Pieces::new());
     for (base, length) in pieces {
         let (begin, end) = (from.clamp(at, at + length), to.clamp(at, at + length));

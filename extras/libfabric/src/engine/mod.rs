@@ -78,6 +78,8 @@ pub struct Engine {
     queue: CompletionQueue,
     /// Tag of all memory of the process, for local use.
     all: Stag,
+    /// The same, where the program may not have mapped it.
+    sparse: Stag,
     address: SocketAddrV4,
     listener: Option<Listener>,
     watch: Option<Arc<OwnedFd>>,
@@ -135,7 +137,8 @@ impl Core {
         rnic.request_helper();
         let domain = ProtectionDomain::new(&rnic);
         let queue = CompletionQueue::new(&rnic, 1 << 16, 0, None).map_err(failed)?;
-        let all = whole_memory(&rnic, &domain).ok_or(FI_ENOMEM)?;
+        let [all, sparse] = [false, true].map(|is_sparse| whole_memory(&rnic, &domain, is_sparse));
+        let (all, sparse) = (all.ok_or(FI_ENOMEM)?, sparse.ok_or(FI_ENOMEM)?);
         let attention = Attention::new()?;
         let engine = Engine {
             settings,
@@ -143,6 +146,7 @@ impl Core {
             domain,
             queue,
             all,
+            sparse,
             address,
             listener: None,
             watch: None,
@@ -207,15 +211,19 @@ impl Core {
 }
 
 /// Registers all memory of the process for requests of this process: the program registers nothing.
-fn whole_memory(rnic: &Rnic, domain: &ProtectionDomain) -> Option<Stag> {
+fn whole_memory(rnic: &Rnic, domain: &ProtectionDomain, is_sparse: bool) -> Option<Stag> {
     /// First byte, and the end of the addresses of user space with 48 bits.
     const BASE: usize = 4096;
     const END: usize = 1 << 47;
     let base = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(BASE))?;
     // SAFETY: the tag grants no access to peers. The RNIC reaches only ranges that requests of this library name, which
-    // are the program's buffers while its requests are outstanding, and own buffers.
+    // are the program's buffers while its requests are outstanding, what it registered for peers, and own buffers.
     unsafe {
-        let memory = raw::memory(base, END - BASE, BASE as u64, None).ok()?;
+        let (length, address) = (END - BASE, BASE as u64);
+        let memory = match is_sparse {
+            true => raw::sparse(base, length, address).ok()?,
+            false => raw::memory(base, length, address, None).ok()?,
+        };
         rnic.memory().register(domain.id(), memory, Access::LOCAL_WRITE, 0).ok()
     }
 }

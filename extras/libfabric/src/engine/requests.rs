@@ -289,7 +289,7 @@ impl Engine {
             None => pieces[0],
         };
         // SAFETY: the program keeps the buffer until the send is reported, and this deregisters it before.
-        let (stag, address) = unsafe { self.expose(base, length)? };
+        let (stag, address) = unsafe { self.expose(base, length, false)? };
         let number = self.operations.insert(Operation::Rendezvous { peer, sent, stag, _copy: copy });
         let header = Header { kind: Kind::Rendezvous as u8, stag: stag.0, address, number, ..header };
         Ok(Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None })
@@ -299,12 +299,21 @@ impl Engine {
     ///
     /// # Safety
     /// It is there until it is deregistered.
-    pub(super) unsafe fn expose(&self, base: *mut u8, length: usize) -> Result<(Stag, u64), i32> {
+    pub(super) unsafe fn expose(
+        &self,
+        base: *mut u8,
+        length: usize,
+        is_sparse: bool,
+    ) -> Result<(Stag, u64), i32> {
         let base = ptr::NonNull::new(base).ok_or(FI_EINVAL)?;
         let address = base.as_ptr().addr() as u64;
         // SAFETY: as required of the caller.
         let stag = unsafe {
-            raw::memory(base, length, address, None).and_then(|memory| {
+            let memory = match is_sparse {
+                true => raw::sparse(base, length, address),
+                false => raw::memory(base, length, address, None),
+            };
+            memory.and_then(|memory| {
                 self.rnic.memory().register(self.domain.id(), memory, Access::REMOTE_READ, 0)
             })
         };

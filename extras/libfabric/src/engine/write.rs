@@ -6,18 +6,23 @@
 //! memory that is given up. A write is complete by that answer alone, which is `FI_DELIVERY_COMPLETE`. A region that is
 //! closed while a write to it arrives ends the connection.
 
-use clearstream_iwarp::{verbs::Attributes, work::InlineData};
+use clearstream_iwarp::{
+    memory::Span,
+    verbs::Attributes,
+    work::{InlineData, Segment},
+};
 
 use super::{
     Context, Engine,
-    long::{Long, LongWrite, part},
+    long::{Long, LongWrite, Segments},
     peer::Outgoing,
-    requests::{Operation, Sent, Source, gather, scatter},
+    requests::{Operation, Sent, Source, gather},
 };
 use crate::{
     abi::*,
     info::{INJECT_BYTES, MESSAGE_MAX},
     matching::{self, Pieces},
+    memory::Part,
     wire::{self, Header, Kind},
 };
 
@@ -95,8 +100,7 @@ impl Engine {
             unsafe { gather(&pieces, |piece| copy.extend_from_slice(piece)) };
         }
         let mut copy = copy.into_boxed_slice();
-        let pieces =
-            if must_copy { [(copy.as_mut_ptr(), copy.len())].into_iter().collect() } else { pieces };
+        let pieces = if must_copy { [(copy.as_mut_ptr(), copy.len())].into_iter().collect() } else { pieces };
         if let Some(Operation::Write { source, .. }) = self.operations.get_mut(number) {
             *source = Some(Source { header: Box::new(header), _copy: copy });
         }
@@ -128,44 +132,57 @@ impl Engine {
         }
     }
 
-    /// Memory of this side that a peer is to write; `None` if it may not.
-    fn writable(&self, header: &Header) -> Option<(u64, *mut u8)> {
-        self.regions.range(header.tag, header.address, header.length as usize, FI_REMOTE_WRITE)
+    /// Memory of this side that a peer is to write, once the beginning of its bytes is there; `None` if it may not, or if
+    /// that is not mapped.
+    fn begin_write(&self, header: &Header, first: &[u8]) -> Option<Part> {
+        let length = header.length as usize;
+        let part = self.regions.range(header.tag, header.address, length, FI_REMOTE_WRITE)?;
+        if !first.is_empty() {
+            self.span(part, first.len(), true)?.write(0, first).ok()?;
+        }
+        Some(part)
+    }
+
+    /// Memory of this side that a peer asked for: the program keeps it until it closes the region, which takes the lock of
+    /// the engine.
+    pub(super) fn span(&self, part: Part, length: usize, writes: bool) -> Option<Span> {
+        let segment = self.segment_of(part, 0, length);
+        self.rnic.memory().local(self.domain.id(), segment, writes).ok()
+    }
+
+    fn segment_of(&self, part: Part, from: usize, to: usize) -> Segment {
+        let stag = if part.is_sparse { self.sparse } else { self.all };
+        Segment { stag, address: (part.base + from) as u64, length: (to - from) as u32 }
     }
 
     /// A write of a peer that its posted buffer holds: from one place to another of it.
     pub(super) fn place_write(&mut self, peer: usize, header: &Header, (from, to): (usize, usize)) {
-        let memory = self.writable(header);
-        if let Some((_, base)) = memory {
-            let pieces = [(base, header.length as usize)].into_iter().collect();
-            // SAFETY: the program keeps the memory until it closes the region, which waits for this.
-            unsafe { scatter(&pieces, &self.peers[peer].buffers[from..to]) };
-        }
-        self.answer(peer, header, memory.is_some());
+        let part = self.begin_write(header, &self.peers[peer].buffers[from..to]);
+        self.answer(peer, header, part.is_some());
     }
 
     /// A write of a peer whose beginning is in its posted buffer: returns the memory of the rest, or `None` if there is
     /// none for one that is refused.
-    pub(super) fn place_long_write(&mut self, peer: usize, header: &Header, first: &[u8]) -> Option<Pieces> {
+    pub(super) fn place_long_write(
+        &mut self,
+        peer: usize,
+        header: &Header,
+        first: &[u8],
+    ) -> Option<Segments> {
         let length = header.length as usize;
-        let (region, refused, rest) = match self.writable(header) {
-            Some((region, base)) => {
-                let pieces = [(base, length)].into_iter().collect();
-                // SAFETY: the program keeps the memory until it closes the region, which ends the connection before.
-                unsafe { scatter(&pieces, first) };
-                (Some(region), Vec::new(), part(&pieces, first.len(), length))
-            }
+        let (region, refused, rest) = match self.begin_write(header, first) {
+            // The program keeps the memory until it closes the region, which ends the connection before.
+            Some(part) => (Some(part.region), Vec::new(), self.segment_of(part, first.len(), length)),
             None => {
                 let mut refused = Vec::<u8>::new();
                 // Its length is the peer's word.
                 refused.try_reserve_exact(length - first.len()).ok()?;
                 let rest = refused.spare_capacity_mut().as_mut_ptr().cast();
-                (None, refused, [(rest, length - first.len())].into_iter().collect())
+                (None, refused, self.segment(rest, length - first.len()))
             }
         };
-        self.peers[peer].long =
-            Some(Long::Write(LongWrite { header: *header, region, _refused: refused }));
-        Some(rest)
+        self.peers[peer].long = Some(Long::Write(LongWrite { header: *header, region, _refused: refused }));
+        Some([rest].into_iter().collect())
     }
 
     /// A long write of a peer is complete.
@@ -200,7 +217,8 @@ impl Engine {
 
     /// A region is closed: connections end by which a peer writes to it at this moment.
     pub(super) fn end_writes(&mut self, region: u64) {
-        let writes = |long: &Long| matches!(long, Long::Write(LongWrite { region: Some(of), .. }) if *of == region);
+        let writes =
+            |long: &Long| matches!(long, Long::Write(LongWrite { region: Some(of), .. }) if *of == region);
         for peer in 0..self.peers.len() {
             if self.peers[peer].long.as_ref().is_some_and(writes) {
                 self.fail(peer);

@@ -1,13 +1,14 @@
 /* Memory that one process registers and another writes: by every call, of lengths of each way of transport, from one piece and
- * from several, with data, in order, beyond its end, by keys that are wrong, closed or for reads alone, while its region is
+ * from several, with data, in order, to an address of the process, beyond its end, by keys that are wrong, closed or for reads alone, while its region is
  * closed, and in a process that ends. The memory is shared by both processes, so that a write that is complete is seen there.
  *
  * Prints what went wrong and ends with 1, or ends with 0. */
 #include "registered.h"
 #include <sys/mman.h>
 
-enum { SIZE = (16 << 20) + 77, GUARD = 64, MANY = 200 };
-static const uint64_t KEY = 0xfedcba9876543210, READABLE = 0x7edcba9876543210, MIDDLE = 0x3edcba9876543210;
+enum { SIZE = (16 << 20) + 77, GUARD = 64, MANY = 200, BESIDE = 16384 };
+static const uint64_t KEY = 0xfedcba9876543210, READABLE = 0x7edcba9876543210, MIDDLE = 0x3edcba9876543210,
+                      WHOLE = 0x1edcba9876543210;
 
 /* What both processes see. */
 static struct shared {
@@ -16,7 +17,7 @@ static struct shared {
     } seen;
     unsigned char memory[SIZE + GUARD];
 } *shared;
-static unsigned char source[SIZE];
+static unsigned char source[2 * SIZE], *hole;
 static struct fid_cntr *counter;
 static uint64_t done, refused, announced;
 static fi_addr_t peer;
@@ -197,6 +198,37 @@ static void order(void) {
     }
 }
 
+/* The whole address space is a region, as MPI libraries register it for dynamic windows: offsets are addresses. What is not
+ * mapped is refused, or ends the connection where it was found out too late; the process goes on. */
+static void addresses(void) {
+    static unsigned char back[70000];
+    uint64_t mapped = (uintptr_t)shared->memory + 5, unmapped = (uintptr_t)hole;
+    const size_t lengths[] = {1, 4048, 70000};
+    for (int of = 0; of < 3; of++) {
+        size_t length = lengths[of];
+        fill(of, length);
+        memset(shared->memory, 0xee, 2 * sizeof back);
+        call(WRITE, length, mapped, WHOLE, 0);
+        writes("a write to an address", source, 0);
+        holds("a write to an address", 5, length, 0xee);
+        CHECK(fi_read(ep, back, length, NULL, peer, mapped, WHOLE, back));
+        struct fi_cq_tagged_entry entry;
+        is("a read from an address", complete(&entry), 0);
+        if (memcmp(back, source, length))
+            fail("a read from an address");
+        call(WRITE, length, unmapped, WHOLE, 0);
+        writes("a write to what is not mapped", source, FI_EACCES);
+        CHECK(fi_read(ep, back, length, NULL, peer, unmapped, WHOLE, back));
+        int code = complete(&entry);
+        is("a read from what is not mapped", code, length <= 4048 ? FI_EACCES : FI_ECONNRESET);
+    }
+    call(WRITE, 1, 0, WHOLE, 0);
+    writes("a write to NULL", source, FI_EACCES);
+    /* Its beginning is mapped. */
+    call(WRITE, 2 * SIZE, (uintptr_t)hole - BESIDE, WHOLE, 0);
+    writes("a long write to what is not mapped", source, FI_ECONNRESET);
+}
+
 /* Serves the peer until it says a word; notes data that comes with writes. */
 static void serve(int from) {
     char word;
@@ -219,6 +251,7 @@ static void serve(int from) {
 
 static void target(int from, int to) {
     struct fid_mr *region = registers(shared->memory, SIZE, FI_REMOTE_WRITE | FI_REMOTE_READ, KEY);
+    struct fid_mr *whole = registers(NULL, SIZE_MAX, FI_REMOTE_WRITE | FI_REMOTE_READ, WHOLE);
     struct fid_mr *readable = registers(shared->memory, SIZE, FI_REMOTE_READ, READABLE);
     meet(from, to);
     serve(from);
@@ -245,6 +278,7 @@ static void target(int from, int to) {
         say(to);
     }
     CHECK(fi_close(&readable->fid));
+    CHECK(fi_close(&whole->fid));
 }
 
 static void closed_in_the_middle(int from, int to) {
@@ -296,6 +330,7 @@ static void initiator(int from, int to) {
     every_call_and_length();
     refusals();
     order();
+    addresses();
     say(to);
     meet(from, to);
     memset(shared->memory, 0xee, SIZE);
@@ -316,6 +351,11 @@ int main(void) {
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         fail("mmap");
+    /* Some pages, and behind them what is mapped without any right. */
+    hole = mmap(NULL, BESIDE + 2 * SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (hole == MAP_FAILED || mprotect(hole, BESIDE, PROT_READ | PROT_WRITE))
+        fail("mmap");
+    hole += BESIDE;
     capabilities |= FI_RMA | FI_SOURCE;
     pid_t pid = fork();
     open_endpoint(NULL);
