@@ -16,7 +16,7 @@ pub enum Kind {
     /// Credits only.
     Credits = 4,
     /// Memory of the receiver is to be read: its key in the tag, the offset in the address. It comes as
-    /// [`Kind::Fetched`], or as a rendezvous with [`FETCHED`].
+    /// [`Kind::Fetched`].
     Fetch = 5,
     /// The memory that was to be read or written is not there, or that is not allowed: the number of [`Kind::Fetch`] or
     /// [`Kind::Write`].
@@ -36,8 +36,6 @@ pub fn has_payload(kind: u8) -> bool {
 pub const TAGGED: u8 = 1;
 /// The message has data for the completion.
 pub const WITH_DATA: u8 = 2;
-/// The rendezvous answers [`Kind::Fetch`], whose number is in the data.
-pub const FETCHED: u8 = 4;
 
 /// In the credits: this side holds many bytes of its peer's messages without a receive, so long ones are to be offered.
 pub const HOLDS: u16 = 1 << 15;
@@ -48,7 +46,7 @@ pub const HOLDS: u16 = 1 << 15;
 pub struct Header {
     /// A [`Kind`].
     pub kind: u8,
-    /// [`TAGGED`], [`WITH_DATA`], [`FETCHED`].
+    /// [`TAGGED`], [`WITH_DATA`].
     pub flags: u8,
     /// Receives that were reposted since the last Send, and [`HOLDS`].
     pub credits: u16,

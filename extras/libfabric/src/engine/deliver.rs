@@ -57,9 +57,6 @@ impl Engine {
             kind if wire::has_payload(kind) && length > BUFFER_BYTES => self.finish_long(peer),
             kind if kind == Kind::Eager as u8 => self.deliver(label, Err(payload)),
             kind if kind == Kind::Write as u8 => self.place_write(peer, &header, payload),
-            kind if kind == Kind::Rendezvous as u8 && header.flags & wire::FETCHED != 0 => {
-                self.start_fetched(peer, &header);
-            }
             kind if kind == Kind::Fetch as u8 => self.serve(peer, &header),
             kind if kind == Kind::Fetched as u8 => self.take_fetched(peer, &header, payload),
             kind if kind == Kind::Refused as u8 => self.finish_refused(peer, header.number),
@@ -131,16 +128,9 @@ impl Engine {
         self.start_reads(label.peer);
     }
 
-    pub(super) fn finish_read(&mut self, number: u64, failed: bool) {
-        let (receive, label, remote, copy) = match self.operations.take(number) {
-            Some(Operation::Read { receive, label, remote, copy }) => (receive, label, remote, copy),
-            Some(Operation::Fetch { peer, sent, pieces, remote: Some(remote), copy }) => {
-                if failed {
-                    return self.report_sent(sent, FI_ECONNRESET);
-                }
-                return self.finish_fetch(peer, sent, &pieces, remote, copy.as_deref());
-            }
-            _ => return,
+    fn finish_read(&mut self, number: u64, failed: bool) {
+        let Some(Operation::Read { receive, label, remote, copy }) = self.operations.take(number) else {
+            return;
         };
         if failed {
             return self.fail_receive(&receive, label);
@@ -164,6 +154,7 @@ impl Engine {
         if let Some(Operation::Write { .. }) = self.operations.get_mut(number) {
             return self.finish_source(number);
         }
+        // An answer to a read of a peer's is reported to nobody.
         if let Some(Operation::Eager { sent, .. }) = self.operations.take(number) {
             self.report_sent(sent, 0);
         }
@@ -171,24 +162,20 @@ impl Engine {
 
     /// A peer has read what was offered to it, or has what was written to it in place.
     fn finish_answered(&mut self, peer: usize, number: u64) {
-        let answered = match self.operations.get_mut(number) {
+        match self.operations.get_mut(number) {
             Some(Operation::Write { peer: of, .. }) if *of == peer => return self.answer_write(number, 0),
-            Some(Operation::Rendezvous { peer: of, .. } | Operation::Served { peer: of, .. }) => *of == peer,
-            _ => false,
-        };
-        match answered.then(|| self.operations.take(number)).flatten() {
-            Some(Operation::Rendezvous { sent, stag, .. }) => {
-                self.deregister(Some(stag));
-                self.report_sent(sent, 0);
-            }
-            Some(Operation::Served { stag, .. }) => self.deregister(stag),
-            _ => {}
+            Some(Operation::Rendezvous { peer: of, .. }) if *of == peer => {}
+            _ => return,
+        }
+        if let Some(Operation::Rendezvous { sent, stag, .. }) = self.operations.take(number) {
+            self.deregister(stag);
+            self.report_sent(sent, 0);
         }
     }
 
-    pub(super) fn deregister(&self, stag: Option<Stag>) {
+    fn deregister(&self, stag: Stag) {
         // Registered by this side, and no window is bound to it.
-        let _ = stag.map(|stag| self.rnic.memory().deregister(stag));
+        let _ = self.rnic.memory().deregister(stag);
     }
 
     /// Ends a connection: everything under way over it fails. What arrived stays, but for offers of memory that cannot be
@@ -271,15 +258,14 @@ impl Engine {
             Some(Operation::Write { sent, answer, .. }) => {
                 self.report_sent(sent, answer.unwrap_or(FI_ECONNRESET));
             }
-            Some(Operation::Served { stag, .. }) => self.deregister(stag),
             Some(Operation::Rendezvous { sent, stag, .. }) => {
-                self.deregister(Some(stag));
+                self.deregister(stag);
                 self.report_sent(sent, FI_ECONNRESET);
             }
             Some(Operation::Read { receive, label, .. }) => {
                 self.fail_receive(&receive, label);
             }
-            None => {}
+            Some(Operation::Served { .. }) | None => {}
         }
     }
 

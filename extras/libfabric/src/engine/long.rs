@@ -1,8 +1,9 @@
-//! Long messages that are sent before their receive is known, and long writes.
+//! Long messages that are sent before their receive is known, long writes, and long answers to reads.
 //!
 //! A posted buffer has room for their beginning. When it is full, the header says which receive the message is for, and
 //! the rest goes straight to the program's memory; without a receive, to memory of the engine, from which it is copied
-//! later. A connection carries one such message at a time. So it is with a write, whose header says where it goes.
+//! later. A connection carries one such message at a time. So it is with a write, and the answer to a read, whose headers say
+//! where they go.
 
 use clearstream_iwarp::work::Segment;
 use smallvec::SmallVec;
@@ -28,6 +29,8 @@ pub(super) type Segments = SmallVec<[Segment; 4]>;
 pub(super) enum Long {
     Message(LongMessage),
     Write(LongWrite),
+    /// The answer to a read of this side, by the number of that.
+    Fetched(u64),
 }
 
 /// A write to memory of this side.
@@ -68,6 +71,7 @@ impl Engine {
         let rest = header.and_then(|header| match (header.kind, &first[header.bytes().len()..]) {
             (kind, first) if kind == Kind::Eager as u8 => self.place_long(peer, &header, first),
             (kind, first) if kind == Kind::Write as u8 => self.place_long_write(peer, &header, first),
+            (kind, first) if kind == Kind::Fetched as u8 => self.take_long_fetched(peer, &header, first),
             _ => None,
         });
         self.peers[peer].buffers = buffers;
@@ -112,7 +116,12 @@ impl Engine {
             }
         };
         self.peers[peer].long = Some(Long::Message(LongMessage { label, length, receive, copy }));
-        Some(rest.iter().map(|(base, length)| self.segment(*base, *length)).collect())
+        Some(self.segments(&rest))
+    }
+
+    /// Memory of the program.
+    pub(super) fn segments(&self, pieces: &Pieces) -> Segments {
+        pieces.iter().map(|(base, length)| self.segment(*base, *length)).collect()
     }
 
     /// Gives the long message that arrives from a peer to a receive.
@@ -127,6 +136,7 @@ impl Engine {
         let LongMessage { label, length, receive, copy } = match self.peers[peer].long.take() {
             Some(Long::Message(message)) => message,
             Some(Long::Write(write)) => return self.finish_long_write(peer, &write),
+            Some(Long::Fetched(number)) => return self.finish_fetched(number),
             None => return self.fail(peer),
         };
         match (receive, copy) {
@@ -168,7 +178,7 @@ impl Engine {
 }
 
 /// The pieces from one offset to another.
-fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
+pub(super) fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
     let (mut at, mut rest) = (0, Pieces::new());
     for (base, length) in pieces {
         let (begin, end) = (from.clamp(at, at + length), to.clamp(at, at + length));

@@ -20,7 +20,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     Engine,
     long::{FIRST_BYTES, Long},
-    requests::{Operation, Sent, Source},
+    requests::{Operation, Sent},
 };
 use crate::{
     matching::{self, Pieces},
@@ -207,6 +207,9 @@ impl Engine {
                     None => return Ok(None),
                 }
             }
+            Outgoing::Gathered { number, pieces } => {
+                self.withdrawn(number).unwrap_or(Outgoing::Gathered { number, pieces })
+            }
             outgoing => outgoing,
         };
         self.peers[peer].credits -= 1;
@@ -220,17 +223,16 @@ impl Engine {
                 (0, Data::Inline(bytes), false)
             }
             Outgoing::Gathered { number, pieces } => {
-                let (Some(Operation::Eager { header, .. })
-                | Some(Operation::Write { source: Some(Source { header, .. }), .. })) =
-                    self.operations.get_mut(number)
-                else {
+                let (all, sparse) = (self.all, self.sparse);
+                let Some((header, stag)) = self.operations.source(number, all, sparse) else {
                     return Ok(None);
                 };
                 header.credits = owed;
-                let address = std::ptr::from_ref(&**header).expose_provenance() as u64;
-                let (stag, length) = (self.all, header.bytes().len() as u32);
-                let mut segments: work::Segments = smallvec![Segment { stag, address, length }];
-                segments.extend(pieces.iter().map(|(base, length)| self.segment(*base, *length)));
+                let address = std::ptr::from_ref(header).expose_provenance() as u64;
+                let length = header.bytes().len() as u32;
+                let mut segments: work::Segments = smallvec![Segment { stag: all, address, length }];
+                let pieces = pieces.iter().map(|(base, length)| self.segment(*base, *length));
+                segments.extend(pieces.map(|piece| Segment { stag, ..piece }));
                 (number, Data::Gather(segments), true)
             }
         };
@@ -272,7 +274,6 @@ impl Engine {
         {
             let (pieces, remote, copy) = match self.operations.get_mut(number) {
                 Some(Operation::Read { receive, remote, copy, .. }) => (&receive.pieces, remote, copy),
-                Some(Operation::Fetch { pieces, remote: Some(remote), copy, .. }) => (&*pieces, remote, copy),
                 _ => continue,
             };
             let room = matching::length(pieces).min(remote.length as usize);

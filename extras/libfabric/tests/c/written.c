@@ -1,12 +1,12 @@
 /* Memory that one process registers and another writes: by every call, of lengths of each way of transport, from one piece and
- * from several, with data, in order, to an address of the process, beyond its end, by keys that are wrong, closed or for reads alone, while its region is
+ * from several, with data, in order, to an address of the process, beyond its end, by keys that are wrong, closed or for reads alone, or read, while its region is
  * closed, and in a process that ends. The memory is shared by both processes, so that a write that is complete is seen there.
  *
  * Prints what went wrong and ends with 1, or ends with 0. */
 #include "registered.h"
 #include <sys/mman.h>
 
-enum { SIZE = (16 << 20) + 77, GUARD = 64, MANY = 200, BESIDE = 16384 };
+enum { SIZE = (16 << 20) + 77, GUARD = 64, MANY = 200, BESIDE = 16384, ROUNDS = 14, CLOSED = 4 << 20 };
 static const uint64_t KEY = 0xfedcba9876543210, READABLE = 0x7edcba9876543210, MIDDLE = 0x3edcba9876543210,
                       WHOLE = 0x1edcba9876543210;
 
@@ -258,21 +258,21 @@ static void target(int from, int to) {
     CHECK(fi_close(&region->fid));
     meet(from, to);
     serve(from);
-    /* Closed while it is written, at whatever time: no byte changes afterwards. */
-    for (int round = 0; round < 8; round++) {
+    /* Closed while it is written, or read, at whatever time: no byte changes, or is sent, afterwards. */
+    for (int round = 0; round < ROUNDS; round++) {
         struct fi_cq_tagged_entry entry;
         struct timespec begin, now;
-        struct fid_mr *middle = registers(shared->memory, SIZE, FI_REMOTE_WRITE, MIDDLE);
+        struct fid_mr *middle = registers(shared->memory, CLOSED, FI_REMOTE_WRITE | FI_REMOTE_READ, MIDDLE);
         meet(from, to);
         clock_gettime(CLOCK_MONOTONIC, &begin);
         do {
             fi_cq_read(cq, &entry, 1);
             clock_gettime(CLOCK_MONOTONIC, &now);
-        } while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < round * 700000L);
+        } while ((now.tv_sec - begin.tv_sec) * 1000000000L + now.tv_nsec - begin.tv_nsec < round * 200000L);
         CHECK(fi_close(&middle->fid));
-        memset(shared->memory, 0x11 * round, SIZE);
+        memset(shared->memory, 0x11 * round, CLOSED);
         serve(from);
-        for (size_t at = 0; at < SIZE; at++)
+        for (size_t at = 0; at < CLOSED; at++)
             if (shared->memory[at] != 0x11 * round)
                 fail("a byte was written after its region was closed");
         say(to);
@@ -282,17 +282,25 @@ static void target(int from, int to) {
 }
 
 static void closed_in_the_middle(int from, int to) {
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         struct fi_cq_tagged_entry entry;
         int code = 0;
-        fill(round, SIZE);
+        fill(round, CLOSED);
         meet(from, to);
         while (!code) {
-            CHECK(fi_write(ep, source, SIZE, NULL, peer, 0, MIDDLE, source));
+            if (round % 2)
+                CHECK(fi_read(ep, source, CLOSED, NULL, peer, 0, MIDDLE, source));
+            else
+                CHECK(fi_write(ep, source, CLOSED, NULL, peer, 0, MIDDLE, source));
             code = complete(&entry);
-            done += !code;
+            if (round % 2 == 0) {
+                done += !code;
+                refused += code != 0;
+            }
+            for (size_t at = 0; round % 2 && !code && at < CLOSED; at++)
+                if (source[at] != 0x11 * (round - 1))
+                    fail("a byte was read after its region was closed");
         }
-        refused++;
         if (code != FI_EACCES && code != FI_ECONNRESET)
             is("a region that is closed while it is written", code, FI_ECONNRESET);
         say(to);
