@@ -236,5 +236,6 @@ unsafe extern "C" fn describe(
     _buffer: *mut c_char,
     _length: usize,
 ) -> *const c_char {
-    c"the connection ended, the message did not fit, or the memory may not be read: see err".as_ptr()
+    c"the connection ended, the message did not fit, or the memory may not be read or written: see err"
+        .as_ptr()
 }

@@ -16,7 +16,7 @@ use crate::{
 #[repr(C)]
 pub struct Domain {
     abi: fid_domain,
-    /// Its memory that peers may read.
+    /// Its memory that peers may read or write.
     pub regions: Arc<Regions>,
 }
 

@@ -21,9 +21,13 @@ const FABRIC: &CStr = c"clearstream-iwarp";
 
 /// Largest message that is copied when it is sent: its header is inline data of the same request.
 pub const INJECT_BYTES: usize = Attributes::MAX_INLINE_BYTES as usize - wire::EAGER_BYTES;
+/// Access to memory of either side; `FI_RMA` alone means all of it (fi_getinfo(3)).
+const ACCESS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// Capabilities, of endpoints and of both of their directions.
 const CAPABILITIES: u64 = FI_MSG
     | FI_TAGGED
+    | FI_RMA
+    | ACCESS
     | FI_SEND
     | FI_RECV
     | FI_DIRECTED_RECV
@@ -32,11 +36,17 @@ const CAPABILITIES: u64 = FI_MSG
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
 /// Those that the direction of sends does not have.
-const OF_RECEIVES: u64 = FI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV | FI_REMOTE_READ;
-/// Capabilities of those alone who ask for them: MPI libraries take `FI_RMA` for writes too, and use them if it is there.
-const READS: u64 = FI_RMA | FI_READ | FI_REMOTE_READ;
-/// Limit of one message, of the RNIC.
-const MESSAGE_MAX: usize = u32::MAX as usize;
+const OF_RECEIVES: u64 =
+    FI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
+/// Those that the direction of receives does not have.
+const OF_SENDS: u64 = FI_SEND | FI_READ | FI_WRITE;
+/// Orders that one connection per peer keeps, whose Sends are taken in the order of the calls: a message, a write and the
+/// request of a read after a write, and a message after a message. A read that was asked for before a write is done at any
+/// time; a write does not wait for messages that their receiver still reads.
+const ORDER: u64 =
+    FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW;
+/// Limit of one message, read or write: of a Send of the RNIC, with its header.
+pub const MESSAGE_MAX: usize = u32::MAX as usize - wire::FULL_BYTES;
 /// Segments of a request.
 pub const SEGMENTS: usize = 8;
 
@@ -61,11 +71,13 @@ fn socket_address(address: SocketAddrV4) -> *mut std::ffi::c_void {
     to.cast()
 }
 
-/// Whether capabilities are asked for that are not offered.
-fn lacks(requested: u64) -> bool {
-    // Without saying which, `FI_RMA` means writes too (fi_getinfo(3)).
-    let reads = requested & FI_RMA != 0 && requested & (FI_READ | FI_REMOTE_READ) != 0;
-    requested & !(CAPABILITIES | if reads { READS } else { 0 }) != 0
+/// What is returned for capabilities that are asked for.
+fn granted(requested: u64) -> u64 {
+    let access = requested & FI_RMA != 0 && requested & ACCESS == 0;
+    match requested {
+        0 => CAPABILITIES,
+        _ => requested | FI_SEND | FI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | if access { ACCESS } else { 0 },
+    }
 }
 
 /// Whether hints exclude this provider.
@@ -75,12 +87,13 @@ fn excluded(hints: &fi_info) -> bool {
     let (ep, domain, tx, rx) = unsafe {
         (hints.ep_attr.as_ref(), hints.domain_attr.as_ref(), hints.tx_attr.as_ref(), hints.rx_attr.as_ref())
     };
-    lacks(hints.caps)
+    beyond(hints.caps, CAPABILITIES)
         || !matches!(hints.addr_format, FI_FORMAT_UNSPEC | FI_SOCKADDR | FI_SOCKADDR_IN)
         || ep.is_some_and(|ep| {
             !matches!(ep.r#type, FI_EP_UNSPEC | FI_EP_RDM)
                 || !matches!(ep.protocol, FI_PROTO_UNSPEC | FI_PROTO_IWARP_RDM)
                 || ep.max_msg_size > MESSAGE_MAX
+                || ep.max_order_war_size > 0
         })
         || domain.is_some_and(|domain| {
             domain.cq_data_size > 8
@@ -88,13 +101,13 @@ fn excluded(hints: &fi_info) -> bool {
                 || domain.data_progress == FI_PROGRESS_AUTO
         })
         || tx.is_some_and(|tx| {
-            lacks(tx.caps)
-                || beyond(tx.msg_order, FI_ORDER_SAS)
+            beyond(tx.caps, CAPABILITIES)
+                || beyond(tx.msg_order, ORDER)
                 || tx.inject_size > INJECT_BYTES
                 || tx.iov_limit > SEGMENTS
                 || tx.rma_iov_limit > 1
         })
-        || rx.is_some_and(|rx| lacks(rx.caps) || rx.iov_limit > SEGMENTS)
+        || rx.is_some_and(|rx| beyond(rx.caps, CAPABILITIES) || rx.iov_limit > SEGMENTS)
 }
 
 /// Builds the description for one pair of addresses.
@@ -110,15 +123,12 @@ fn describe(
     // SAFETY: allocated just now, zero is valid for each member; attributes of hints are NULL or valid.
     unsafe {
         let wished = hints.map_or((0, 0), |hints| {
-            // Not offered as the default of an endpoint, which the program sees in what is returned. MPICH asks for it
-            // on behalf of one-sided operations alone, which it then does without.
+            // Not offered as the default of an endpoint, which the program sees in what is returned: MPICH asks for it
+            // on behalf of writes to memory, which have it anyway, and messages would wait for their receivers.
             let of_tx = hints.tx_attr.as_ref().map_or(0, |tx| tx.op_flags & !FI_DELIVERY_COMPLETE);
             (of_tx, hints.rx_attr.as_ref().map_or(0, |rx| rx.op_flags))
         });
-        let caps = match hints.map_or(0, |hints| hints.caps) {
-            0 => CAPABILITIES,
-            some => some | FI_SEND | FI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM,
-        };
+        let caps = granted(hints.map_or(0, |hints| hints.caps));
         let info = &mut *info;
         (info.caps, info.addr_format) = (caps, FI_SOCKADDR_IN);
         info.src_addrlen = size_of::<libc::sockaddr_in>();
@@ -130,15 +140,16 @@ fn describe(
         (info.tx_attr, info.rx_attr, info.ep_attr) = (tx, rx, ep);
         (info.domain_attr, info.fabric_attr) = (domain, fabric);
         let tx = &mut *tx;
-        (tx.caps, tx.op_flags, tx.msg_order) = (caps & !OF_RECEIVES, wished.0, FI_ORDER_SAS);
+        (tx.caps, tx.op_flags, tx.msg_order) = (caps & !OF_RECEIVES, wished.0, ORDER);
         (tx.inject_size, tx.size, tx.iov_limit, tx.rma_iov_limit) = (INJECT_BYTES, 1024, SEGMENTS, 1);
         let rx = &mut *rx;
-        (rx.caps, rx.op_flags, rx.msg_order) = (caps & !(FI_SEND | FI_READ), wished.1, FI_ORDER_SAS);
+        (rx.caps, rx.op_flags, rx.msg_order) = (caps & !OF_SENDS, wished.1, ORDER);
         (rx.size, rx.iov_limit) = (1024, SEGMENTS);
         let ep = &mut *ep;
         (ep.r#type, ep.protocol, ep.protocol_version) = (FI_EP_RDM, FI_PROTO_IWARP_RDM, 1);
         (ep.max_msg_size, ep.mem_tag_format, ep.tx_ctx_cnt, ep.rx_ctx_cnt) =
             (MESSAGE_MAX, FI_TAG_GENERIC, 1, 1);
+        (ep.max_order_raw_size, ep.max_order_waw_size) = (MESSAGE_MAX, MESSAGE_MAX);
         let domain = &mut *domain;
         domain.name = text(NAME);
         let wished = hints.and_then(|hints| hints.domain_attr.as_ref());

@@ -6,7 +6,8 @@
 //! verbs structures lie between.
 //!
 //! [`endpoint`] translates calls, [`engine`] moves messages: connections on first use, credits, small messages by Send
-//! into posted buffers, large ones by RDMA Read. [`matching`] pairs messages and receives.
+//! into posted buffers, large ones by RDMA Read. [`matching`] pairs messages and receives. [`memory`] is what peers may read
+//! and write.
 //!
 //! # Safety
 //!

@@ -11,23 +11,31 @@ pub enum Kind {
     Eager = 1,
     /// A message that the receiver reads from the sender's memory.
     Rendezvous = 2,
-    /// The message of a rendezvous was read.
+    /// The message of a rendezvous was read, or the bytes of [`Kind::Write`] are in place.
     Finished = 3,
     /// Credits only.
     Credits = 4,
-    /// Memory of the receiver is to be read: its key in the tag, the offset in the address. It comes as a rendezvous
-    /// with [`FETCHED`].
+    /// Memory of the receiver is to be read: its key in the tag, the offset in the address. It comes as
+    /// [`Kind::Fetched`].
     Fetch = 5,
-    /// The memory that was to be read is not there, or may not be read: the number of [`Kind::Fetch`].
+    /// The memory that was to be read or written is not there, or that is not allowed: the number of [`Kind::Fetch`] or
+    /// [`Kind::Write`].
     Refused = 6,
+    /// Bytes for memory of the receiver follow the header: its key in the tag, the offset in the address.
+    Write = 7,
+    /// The bytes that [`Kind::Fetch`] asked for follow the header, which has its number.
+    Fetched = 8,
+}
+
+/// Whether bytes of the program follow the header of this kind.
+pub fn has_payload(kind: u8) -> bool {
+    [Kind::Eager, Kind::Write, Kind::Fetched].into_iter().any(|other| kind == other as u8)
 }
 
 /// The message has a tag.
 pub const TAGGED: u8 = 1;
 /// The message has data for the completion.
 pub const WITH_DATA: u8 = 2;
-/// The rendezvous answers [`Kind::Fetch`], whose number is in the data.
-pub const FETCHED: u8 = 4;
 
 /// In the credits: this side holds many bytes of its peer's messages without a receive, so long ones are to be offered.
 pub const HOLDS: u16 = 1 << 15;
@@ -38,7 +46,7 @@ pub const HOLDS: u16 = 1 << 15;
 pub struct Header {
     /// A [`Kind`].
     pub kind: u8,
-    /// [`TAGGED`], [`WITH_DATA`], [`FETCHED`].
+    /// [`TAGGED`], [`WITH_DATA`].
     pub flags: u8,
     /// Receives that were reposted since the last Send, and [`HOLDS`].
     pub credits: u16,
@@ -52,9 +60,9 @@ pub struct Header {
     pub stag: u32,
     /// Zero.
     pub reserved: u32,
-    /// Rendezvous: address of the message.
+    /// Rendezvous: address of the message. Fetch, write: offset in the region.
     pub address: u64,
-    /// Rendezvous: the sender's number of the message, also of [`Kind::Finished`]. Fetch: the sender's number of it.
+    /// Rendezvous, fetch, write: the sender's number of it, which its answer has too.
     pub number: u64,
 }
 

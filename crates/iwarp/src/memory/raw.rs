@@ -79,6 +79,22 @@ pub unsafe fn memory(
     Ok(Memory::new(Arc::new(Extent::whole(storage)), address))
 }
 
+/// Foreign memory of which parts may not be mapped, or not yet: no load or store reaches it, only calls of the kernel that
+/// check its addresses. An access to what is not there fails.
+///
+/// # Safety
+/// As for [`register`], of what is mapped.
+///
+/// # Errors
+/// As for [`memory`].
+pub unsafe fn sparse(base: NonNull<u8>, length: usize, address: u64) -> Result<Memory, MemoryError> {
+    if isize::try_from(length).is_err() || base.addr().get().checked_add(length).is_none() {
+        return Err(MemoryError::TooLong(length));
+    }
+    let storage = Arc::new(Storage::foreign(base, length, Some(Reach::Checked), None));
+    Ok(Memory::new(Arc::new(Extent::whole(storage)), address))
+}
+
 /// How memory is to be reached that its owner may take away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keeping {

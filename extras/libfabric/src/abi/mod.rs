@@ -18,9 +18,12 @@ pub const FI_SEND: u64 = 1 << 11;
 pub const FI_MULTI_RECV: u64 = 1 << 16;
 pub const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
 pub const FI_PEEK: u64 = 1 << 19;
+pub const FI_FENCE: u64 = 1 << 21;
 /// Also an attribute of an address vector: its name is opened for reading alone.
 pub const FI_READ: u64 = 1 << 8;
+pub const FI_WRITE: u64 = 1 << 9;
 pub const FI_REMOTE_READ: u64 = 1 << 12;
+pub const FI_REMOTE_WRITE: u64 = 1 << 13;
 pub const FI_COMPLETION: u64 = 1 << 24;
 /// The same bit, as an attribute of an address vector.
 pub const FI_EVENT: u64 = FI_COMPLETION;
@@ -53,8 +56,12 @@ pub const FI_AV_TABLE: u32 = 2;
 pub const FI_WAIT_NONE: u32 = 0;
 /// A wait that the provider chooses: reading until something is there.
 pub const FI_WAIT_UNSPEC: u32 = 1;
-/// Orders that TCP and one send queue per peer keep.
+pub const FI_ORDER_RAW: u64 = 1 << 1;
+pub const FI_ORDER_WAW: u64 = 1 << 4;
+pub const FI_ORDER_SAW: u64 = 1 << 7;
 pub const FI_ORDER_SAS: u64 = 1 << 8;
+pub const FI_ORDER_RMA_RAW: u64 = 1 << 33;
+pub const FI_ORDER_RMA_WAW: u64 = 1 << 35;
 /// All 64 bits of a tag are the program's.
 pub const FI_TAG_GENERIC: u64 = 0xAAAA_AAAA_AAAA_AAAA;
 

@@ -111,15 +111,14 @@ unsafe extern "C" fn bind(endpoint: *mut Endpoint, object: *mut fid, flags: u64)
             let selective = flags & FI_SELECTIVE_COMPLETION != 0;
             completions.bind(&endpoint.core);
             endpoint.core.with(|engine| {
-                if flags & FI_SEND != 0 {
-                    (engine.sends.completions, engine.sends.selective) =
-                        (Some(completions.clone()), selective);
-                    (engine.fetches.completions, engine.fetches.selective) =
-                        (Some(completions.clone()), selective);
-                }
-                if flags & FI_RECV != 0 {
-                    (engine.receives.completions, engine.receives.selective) =
-                        (Some(completions.clone()), selective);
+                let bound = [
+                    (FI_SEND, &mut engine.sends),
+                    (FI_SEND, &mut engine.fetches),
+                    (FI_SEND, &mut engine.writes),
+                    (FI_RECV, &mut engine.receives),
+                ];
+                for (_, report) in bound.into_iter().filter(|(direction, _)| flags & direction != 0) {
+                    (report.completions, report.selective) = (Some(completions.clone()), selective);
                 }
             });
             if flags & FI_RECV != 0 {
@@ -130,16 +129,20 @@ unsafe extern "C" fn bind(endpoint: *mut Endpoint, object: *mut fid, flags: u64)
         FI_CLASS_CNTR => {
             // SAFETY: as above, by its class.
             let counter = unsafe { &*object.cast::<Counter>() };
+            // What peers read and write here is counted for programs with FI_RMA_EVENT alone, which is not offered.
+            if flags & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
+                return -FI_ENOSYS;
+            }
             counter.bind(&endpoint.core);
             endpoint.core.with(|engine| {
-                if flags & FI_SEND != 0 {
-                    engine.sends.counts = Some(counter.counts.clone());
-                }
-                if flags & FI_READ != 0 {
-                    engine.fetches.counts = Some(counter.counts.clone());
-                }
-                if flags & FI_RECV != 0 {
-                    engine.receives.counts = Some(counter.counts.clone());
+                let bound = [
+                    (FI_SEND, &mut engine.sends),
+                    (FI_READ, &mut engine.fetches),
+                    (FI_WRITE, &mut engine.writes),
+                    (FI_RECV, &mut engine.receives),
+                ];
+                for (_, report) in bound.into_iter().filter(|(kind, _)| flags & kind != 0) {
+                    report.counts = Some(counter.counts.clone());
                 }
             });
             0

@@ -34,11 +34,7 @@ impl Engine {
                 self.start_reads(peer);
             }
             Completed::Send if failed => self.fail(peer),
-            Completed::Send => {
-                if let Some(Operation::Eager { sent, .. }) = self.operations.take(completion.id) {
-                    self.report_sent(sent, 0);
-                }
-            }
+            Completed::Send => self.finish_send(completion.id),
             _ => {}
         }
     }
@@ -53,24 +49,22 @@ impl Engine {
         self.peers[peer].credits += header.credits & !wire::HOLDS;
         self.peers[peer].holds = header.credits & wire::HOLDS != 0;
         let label = label(peer, &header);
+        let payload = (begin + header.bytes().len(), begin + length);
         match header.kind {
-            kind if kind == Kind::Eager as u8 && length != wire::EAGER_BYTES + header.length as usize => {
+            kind if wire::has_payload(kind) && length != header.bytes().len() + header.length as usize => {
                 return self.fail(peer);
             }
-            kind if kind == Kind::Eager as u8 && length > BUFFER_BYTES => self.finish_long(peer),
-            kind if kind == Kind::Eager as u8 => {
-                self.deliver(label, Err((begin + wire::EAGER_BYTES, begin + length)));
-            }
-            kind if kind == Kind::Rendezvous as u8 && header.flags & wire::FETCHED != 0 => {
-                self.start_fetched(peer, &header);
-            }
+            kind if wire::has_payload(kind) && length > BUFFER_BYTES => self.finish_long(peer),
+            kind if kind == Kind::Eager as u8 => self.deliver(label, Err(payload)),
+            kind if kind == Kind::Write as u8 => self.place_write(peer, &header, payload),
             kind if kind == Kind::Fetch as u8 => self.serve(peer, &header),
-            kind if kind == Kind::Refused as u8 => self.refuse_fetch(peer, header.number),
+            kind if kind == Kind::Fetched as u8 => self.take_fetched(peer, &header, payload),
+            kind if kind == Kind::Refused as u8 => self.finish_refused(peer, header.number),
             kind if kind == Kind::Rendezvous as u8 => {
                 let Header { stag, address, length, number, .. } = header;
                 self.deliver(label, Ok(Remote { stag, address, length, number }));
             }
-            kind if kind == Kind::Finished as u8 => self.finish_offer(header.number),
+            kind if kind == Kind::Finished as u8 => self.finish_answered(peer, header.number),
             kind if kind == Kind::Credits as u8 => {
                 self.post_buffer(peer, slot);
                 return self.transmit(peer);
@@ -134,16 +128,9 @@ impl Engine {
         self.start_reads(label.peer);
     }
 
-    pub(super) fn finish_read(&mut self, number: u64, failed: bool) {
-        let (receive, label, remote, copy) = match self.operations.take(number) {
-            Some(Operation::Read { receive, label, remote, copy }) => (receive, label, remote, copy),
-            Some(Operation::Fetch { peer, sent, pieces, remote: Some(remote), copy }) => {
-                if failed {
-                    return self.report_sent(sent, FI_ECONNRESET);
-                }
-                return self.finish_fetch(peer, sent, &pieces, remote, copy.as_deref());
-            }
-            _ => return,
+    fn finish_read(&mut self, number: u64, failed: bool) {
+        let Some(Operation::Read { receive, label, remote, copy }) = self.operations.take(number) else {
+            return;
         };
         if failed {
             return self.fail_receive(&receive, label);
@@ -162,25 +149,33 @@ impl Engine {
         self.report_message(receive, label, room, remote.length as usize);
     }
 
-    /// The receiver has read an offered message.
-    fn finish_offer(&mut self, number: u64) {
-        let offered = matches!(
-            self.operations.get_mut(number),
-            Some(Operation::Rendezvous { .. } | Operation::Served { .. })
-        );
-        match offered.then(|| self.operations.take(number)).flatten() {
-            Some(Operation::Rendezvous { sent, stag, .. }) => {
-                self.deregister(Some(stag));
-                self.report_sent(sent, 0);
-            }
-            Some(Operation::Served { stag, .. }) => self.deregister(stag),
-            _ => {}
+    /// A Send from the program's memory is out.
+    fn finish_send(&mut self, number: u64) {
+        if let Some(Operation::Write { .. }) = self.operations.get_mut(number) {
+            return self.finish_source(number);
+        }
+        // An answer to a read of a peer's is reported to nobody.
+        if let Some(Operation::Eager { sent, .. }) = self.operations.take(number) {
+            self.report_sent(sent, 0);
         }
     }
 
-    pub(super) fn deregister(&self, stag: Option<Stag>) {
+    /// A peer has read what was offered to it, or has what was written to it in place.
+    fn finish_answered(&mut self, peer: usize, number: u64) {
+        match self.operations.get_mut(number) {
+            Some(Operation::Write { peer: of, .. }) if *of == peer => return self.answer_write(number, 0),
+            Some(Operation::Rendezvous { peer: of, .. }) if *of == peer => {}
+            _ => return,
+        }
+        if let Some(Operation::Rendezvous { sent, stag, .. }) = self.operations.take(number) {
+            self.deregister(stag);
+            self.report_sent(sent, 0);
+        }
+    }
+
+    fn deregister(&self, stag: Stag) {
         // Registered by this side, and no window is bound to it.
-        let _ = stag.map(|stag| self.rnic.memory().deregister(stag));
+        let _ = self.rnic.memory().deregister(stag);
     }
 
     /// Ends a connection: everything under way over it fails. What arrived stays, but for offers of memory that cannot be
@@ -211,6 +206,7 @@ impl Engine {
             Operation::Eager { peer: of, .. }
             | Operation::Rendezvous { peer: of, .. }
             | Operation::Fetch { peer: of, .. }
+            | Operation::Write { peer: of, .. }
             | Operation::Served { peer: of, .. } => *of == peer,
             Operation::Read { label, .. } => label.peer == peer,
         });
@@ -259,21 +255,27 @@ impl Engine {
             Some(Operation::Eager { sent, .. } | Operation::Fetch { sent, .. }) => {
                 self.report_sent(sent, FI_ECONNRESET);
             }
-            Some(Operation::Served { stag, .. }) => self.deregister(stag),
+            Some(Operation::Write { sent, answer, .. }) => {
+                self.report_sent(sent, answer.unwrap_or(FI_ECONNRESET));
+            }
             Some(Operation::Rendezvous { sent, stag, .. }) => {
-                self.deregister(Some(stag));
+                self.deregister(stag);
                 self.report_sent(sent, FI_ECONNRESET);
             }
             Some(Operation::Read { receive, label, .. }) => {
                 self.fail_receive(&receive, label);
             }
-            None => {}
+            Some(Operation::Served { .. }) | None => {}
         }
     }
 
-    /// Reports a send, or a read of a peer's memory; `code` is 0 on success.
+    /// Reports a send, or a read or write of a peer's memory; `code` is 0 on success.
     pub(super) fn report_sent(&self, sent: Sent, code: i32) {
-        let report = if sent.flags & FI_READ != 0 { &self.fetches } else { &self.sends };
+        let report = match sent.flags & (FI_READ | FI_WRITE) {
+            FI_READ => &self.fetches,
+            FI_WRITE => &self.writes,
+            _ => &self.sends,
+        };
         if code != 0 {
             return report.failure(error(sent.context, sent.flags, code));
         }

@@ -1,16 +1,24 @@
 //! Reads of memory that a peer has registered (fi_rma(3)).
 //!
-//! The initiator asks for a range of a region ([`Kind::Fetch`]). Its target looks up the key and registers that range, for
-//! the time of the read alone, as it does with a message that is to be read; the initiator reads it by RDMA Read and says
-//! so. A region that is closed meanwhile is closed at once: the Read then fails, and its connection with it.
+//! The initiator asks for a range of a region ([`Kind::Fetch`]). Its target looks up the key and answers by a Send of the bytes:
+//! of a copy, if they are few, of the region itself otherwise. The initiator knows where they go when the header is there, so
+//! they are received into that memory, as a long message is received into its buffer ([`super::long`]). A region that is
+//! closed meanwhile refuses what is not on its way; what is ends its connection.
+
+use clearstream_iwarp::work::InlineData;
 
 use super::{
     Context, Engine,
-    requests::{Operation, Sent, scatter},
+    long::{Long, Segments},
+    peer::Outgoing,
+    requests::{Operation, Sent, Serving, scatter},
+    write::COPIED_BYTES,
 };
 use crate::{
     abi::*,
-    matching::{self, Pieces, Remote},
+    info::MESSAGE_MAX,
+    matching::{self, Pieces},
+    memory::Part,
     wire::{self, Header, Kind},
 };
 
@@ -30,6 +38,9 @@ pub struct Fetch {
     pub flags: u64,
 }
 
+/// Polls for Sends that are out, before what a region is sent from is closed.
+const DRAIN_POLLS: u32 = 1024;
+
 impl Engine {
     /// Reads memory of a peer.
     ///
@@ -37,16 +48,18 @@ impl Engine {
     /// The code of libfabric.
     pub fn fetch(&mut self, fetch: Fetch) -> Result<(), i32> {
         let Fetch { pieces, target, key, offset, context, flags } = fetch;
-        let length = u32::try_from(matching::length(&pieces)).map_err(|_| FI_EINVAL)?;
+        let length = matching::length(&pieces);
+        if length > MESSAGE_MAX {
+            return Err(FI_EINVAL);
+        }
         let peer = self.peer_of(target)?;
         let reported = !self.fetches.selective || flags & FI_COMPLETION != 0;
         let sent = Sent { context, flags: FI_RMA | FI_READ, reported, injected: false };
         if !self.is_awaited(peer, sent)? {
             return Ok(());
         }
-        let operation = Operation::Fetch { peer, sent, pieces, remote: None, copy: None };
-        let number = self.operations.insert(operation);
-        let kind = Kind::Fetch as u8;
+        let number = self.operations.insert(Operation::Fetch { peer, sent, pieces });
+        let (kind, length) = (Kind::Fetch as u8, length as u32);
         self.put_header(
             peer,
             &Header { kind, length, tag: key, address: offset, number, ..Header::default() },
@@ -56,98 +69,152 @@ impl Engine {
 
     /// Answers a peer that asks for memory of this side.
     pub(super) fn serve(&mut self, peer: usize, asked: &Header) {
-        let answer = self.open_range(peer, asked).unwrap_or(Header {
-            kind: Kind::Refused as u8,
-            number: asked.number,
-            ..Header::default()
-        });
-        self.put_header(peer, &answer);
-    }
-
-    /// The offer of a range of a region; `None` if it may not be read, or nothing is left to register it with.
-    fn open_range(&mut self, peer: usize, asked: &Header) -> Option<Header> {
         let length = asked.length as usize;
-        let (region, base) = self.regions.range(asked.tag, asked.address, length)?;
-        let (stag, address) = match length {
-            0 => (None, 0),
-            _ => {
-                // SAFETY: the program keeps the memory until it closes the region, which withdraws it before.
-                let (stag, address) = unsafe { self.expose(base, length) }.ok()?;
-                (Some(stag), address)
-            }
-        };
-        let number = self.operations.insert(Operation::Served { peer, region, stag });
-        Some(Header {
-            kind: Kind::Rendezvous as u8,
-            flags: wire::FETCHED,
-            length: asked.length,
-            data: asked.number,
-            stag: stag.map_or(0, |stag| stag.0),
-            address,
-            number,
-            ..Header::default()
-        })
+        let part = self.regions.range(asked.tag, asked.address, length, FI_REMOTE_READ);
+        let answer = part.and_then(|part| match length <= COPIED_BYTES {
+            true => self.bytes_of(part, asked),
+            false => Some(self.range_of(peer, part, asked)),
+        });
+        match answer {
+            Some(answer) => self.put(peer, answer),
+            None => self.refuse(peer, asked.number),
+        }
     }
 
-    /// A region is closed: what peers asked for of it cannot be read any more.
+    /// Tells a peer that this side's memory is not for what it asked.
+    pub(super) fn refuse(&mut self, peer: usize, number: u64) {
+        self.put(peer, refusal(number));
+    }
+
+    /// The answer with a copy of the bytes; `None` if they are not mapped.
+    fn bytes_of(&self, part: Part, asked: &Header) -> Option<Outgoing> {
+        let length = asked.length as usize;
+        let mut bytes = InlineData::from_slice(fetched(asked).bytes());
+        bytes.resize(wire::FULL_BYTES + length, 0);
+        if length > 0 {
+            self.span(part, length, false)?.read(0, &mut bytes[wire::FULL_BYTES..]).ok()?;
+        }
+        Some(Outgoing::Copied { bytes, sent: None })
+    }
+
+    /// The answer with the bytes themselves: the program keeps them until it closes the region, which withdraws them before.
+    fn range_of(&mut self, peer: usize, part: Part, asked: &Header) -> Outgoing {
+        let Part { region, base, is_sparse } = part;
+        let (header, state) = (Box::new(fetched(asked)), Serving::Waits);
+        let number = self.operations.insert(Operation::Served { peer, region, is_sparse, header, state });
+        let base = std::ptr::with_exposed_provenance_mut(base);
+        Outgoing::Gathered { number, pieces: [(base, asked.length as usize)].into_iter().collect() }
+    }
+
+    /// A region is closed: nothing of it is sent any more, and nothing writes there.
     pub fn withdraw(&mut self, region: u64) {
+        self.end_writes(region);
         let of_region = |operation: &Operation| matches!(operation, Operation::Served { region: of, .. } if *of == region);
+        let is_on_its_way = |operation: &Operation| {
+            of_region(operation) && matches!(operation, Operation::Served { state: Serving::Sent, .. })
+        };
         for number in self.operations.numbers(of_region) {
-            // The peer's word that it has read it may still come: the operation stays.
-            if let Some(Operation::Served { stag, .. }) = self.operations.get_mut(number) {
-                let stag = stag.take();
-                self.deregister(stag);
+            if let Some(Operation::Served { state: state @ Serving::Waits, .. }) =
+                self.operations.get_mut(number)
+            {
+                *state = Serving::Withdrawn;
+            }
+        }
+        // A peer that has all of an answer may say so before this side has looked after its Send.
+        for _ in 0..DRAIN_POLLS {
+            if self.operations.numbers(is_on_its_way).is_empty() || self.progress() == 0 {
+                break;
+            }
+        }
+        for number in self.operations.numbers(is_on_its_way) {
+            if let Some(Operation::Served { peer, .. }) = self.operations.get_mut(number) {
+                let peer = *peer;
+                self.fail(peer);
             }
         }
     }
 
-    /// The peer has said where the memory is: reads it.
-    pub(super) fn start_fetched(&mut self, peer: usize, header: &Header) {
-        let number = header.data;
-        let Some(Operation::Fetch { peer: of, pieces, remote: remote @ None, copy, .. }) =
+    /// What is sent instead of an answer whose region was closed while it waited.
+    pub(super) fn withdrawn(&mut self, number: u64) -> Option<Outgoing> {
+        let Some(Operation::Served { state: Serving::Withdrawn, header, .. }) =
             self.operations.get_mut(number)
         else {
-            return self.fail(peer);
+            return None;
         };
-        let length = matching::length(pieces);
-        if *of != peer || length != header.length as usize {
-            return self.fail(peer);
-        }
-        let &Header { stag, address, length: bytes, number: of_peer, .. } = header;
-        *remote = Some(Remote { stag, address, length: bytes, number: of_peer });
-        if length == 0 {
-            return self.finish_read(number, false);
-        }
-        *copy = (pieces.len() > 1).then(|| vec![0; length].into_boxed_slice());
-        self.peers[peer].reads_waiting.push_back(number);
-        self.start_reads(peer);
+        let asked = header.number;
+        self.operations.take(number);
+        Some(refusal(asked))
     }
 
-    /// The memory is read.
-    pub(super) fn finish_fetch(
+    /// The pieces of a read that a peer answers; `None` if it is not one of that length.
+    fn fetched_into(&mut self, peer: usize, header: &Header) -> Option<&Pieces> {
+        match self.operations.get_mut(header.number) {
+            Some(Operation::Fetch { peer: of, pieces, .. })
+                if *of == peer && matching::length(pieces) == header.length as usize =>
+            {
+                Some(pieces)
+            }
+            _ => None,
+        }
+    }
+
+    /// The peer has answered with the bytes: from one place to another of its posted buffer.
+    pub(super) fn take_fetched(&mut self, peer: usize, header: &Header, (from, to): (usize, usize)) {
+        if self.fetched_into(peer, header).is_none() {
+            return self.fail(peer);
+        }
+        if let Some(Operation::Fetch { sent, pieces, .. }) = self.operations.take(header.number) {
+            // SAFETY: the program keeps the buffers of a read until it is reported.
+            unsafe { scatter(&pieces, &self.peers[peer].buffers[from..to]) };
+            self.report_sent(sent, 0);
+        }
+    }
+
+    /// The peer answers with more than its posted buffer holds: returns the memory of the rest.
+    pub(super) fn take_long_fetched(
         &mut self,
         peer: usize,
-        sent: Sent,
-        pieces: &Pieces,
-        remote: Remote,
-        copy: Option<&[u8]>,
-    ) {
-        if let Some(copy) = copy {
-            // SAFETY: the program keeps the buffers of a read until it is reported.
-            unsafe { scatter(pieces, copy) };
-        }
-        self.acknowledge(peer, remote.number);
-        self.report_sent(sent, 0);
+        header: &Header,
+        first: &[u8],
+    ) -> Option<Segments> {
+        let length = header.length as usize;
+        let pieces = self.fetched_into(peer, header)?;
+        // SAFETY: the program keeps the buffers of a read until it is reported.
+        unsafe { scatter(pieces, first) };
+        let rest = super::long::part(pieces, first.len(), length);
+        self.peers[peer].long = Some(Long::Fetched(header.number));
+        Some(self.segments(&rest))
     }
 
-    /// The peer does not let it be read.
-    pub(super) fn refuse_fetch(&mut self, peer: usize, number: u64) {
+    /// A long answer of a peer is complete.
+    pub(super) fn finish_fetched(&mut self, number: u64) {
+        if let Some(Operation::Fetch { sent, .. }) = self.operations.take(number) {
+            self.report_sent(sent, 0);
+        }
+    }
+
+    /// The peer does not let its memory be read or written.
+    pub(super) fn finish_refused(&mut self, peer: usize, number: u64) {
         match self.operations.get_mut(number) {
-            Some(Operation::Fetch { peer: of, remote: None, .. }) if *of == peer => {}
+            Some(Operation::Fetch { peer: of, .. }) if *of == peer => {}
+            Some(Operation::Write { peer: of, .. }) if *of == peer => {
+                return self.answer_write(number, FI_EACCES);
+            }
             _ => return self.fail(peer),
         }
         if let Some(Operation::Fetch { sent, .. }) = self.operations.take(number) {
             self.report_sent(sent, FI_EACCES);
         }
     }
+}
+
+/// The header of an answer.
+fn fetched(asked: &Header) -> Header {
+    let &Header { length, number, .. } = asked;
+    Header { kind: Kind::Fetched as u8, length, number, ..Header::default() }
+}
+
+fn refusal(number: u64) -> Outgoing {
+    let header = Header { kind: Kind::Refused as u8, number, ..Header::default() };
+    Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None }
 }

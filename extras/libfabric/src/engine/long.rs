@@ -1,9 +1,11 @@
-//! Long messages that are sent before their receive is known.
+//! Long messages that are sent before their receive is known, long writes, and long answers to reads.
 //!
 //! A posted buffer has room for their beginning. When it is full, the header says which receive the message is for, and
 //! the rest goes straight to the program's memory; without a receive, to memory of the engine, from which it is copied
-//! later. A connection carries one such message at a time.
+//! later. A connection carries one such message at a time. So it is with a write, and the answer to a read, whose headers say
+//! where they go.
 
+use clearstream_iwarp::work::Segment;
 use smallvec::SmallVec;
 
 use super::{
@@ -17,11 +19,31 @@ use crate::{
     wire::{self, Header, Kind},
 };
 
-/// Payload in the posted buffer.
+/// Payload of a message in the posted buffer.
 pub(super) const FIRST_BYTES: usize = BUFFER_BYTES - wire::EAGER_BYTES;
 
-/// A long message that arrives.
-pub(super) struct Long {
+/// Memory of what arrives.
+pub(super) type Segments = SmallVec<[Segment; 4]>;
+
+/// What arrives and is longer than a posted buffer.
+pub(super) enum Long {
+    Message(LongMessage),
+    Write(LongWrite),
+    /// The answer to a read of this side, by the number of that.
+    Fetched(u64),
+}
+
+/// A write to memory of this side.
+pub(super) struct LongWrite {
+    pub(super) header: Header,
+    /// Number of the region, unless it is refused.
+    pub(super) region: Option<u64>,
+    /// Memory for the bytes of a refused one.
+    pub(super) _refused: Vec<u8>,
+}
+
+/// A message.
+pub(super) struct LongMessage {
     label: Label,
     length: usize,
     /// The receive, once there is one.
@@ -44,16 +66,16 @@ impl Engine {
         // Taken for the time of the copy: matching does not touch the peer's buffers.
         let buffers = std::mem::take(&mut self.peers[peer].buffers);
         let first = &buffers[begin..begin + BUFFER_BYTES];
-        let rest = match Header::read(first) {
-            Some(header) if header.kind == Kind::Eager as u8 && header.length as usize > FIRST_BYTES => {
-                self.place_long(peer, &header, &first[wire::EAGER_BYTES..])
-            }
+        let header =
+            Header::read(first).filter(|header| header.bytes().len() + header.length as usize > first.len());
+        let rest = header.and_then(|header| match (header.kind, &first[header.bytes().len()..]) {
+            (kind, first) if kind == Kind::Eager as u8 => self.place_long(peer, &header, first),
+            (kind, first) if kind == Kind::Write as u8 => self.place_long_write(peer, &header, first),
+            (kind, first) if kind == Kind::Fetched as u8 => self.take_long_fetched(peer, &header, first),
             _ => None,
-        };
+        });
         self.peers[peer].buffers = buffers;
-        let extended = rest.is_some_and(|rest| {
-            let segments: SmallVec<[_; 4]> =
-                rest.iter().map(|(base, length)| self.segment(*base, *length)).collect();
+        let extended = rest.is_some_and(|segments| {
             self.peers[peer].pair.as_ref().is_some_and(|pair| pair.extend_receive(&segments).is_ok())
         });
         if !extended {
@@ -63,7 +85,7 @@ impl Engine {
 
     /// Copies the beginning of a message to its memory; returns the memory of the rest, or `None` if there is none for
     /// a message without a receive.
-    fn place_long(&mut self, peer: usize, header: &Header, first: &[u8]) -> Option<Pieces> {
+    fn place_long(&mut self, peer: usize, header: &Header, first: &[u8]) -> Option<Segments> {
         let (label, length) = (label(peer, header), header.length as usize);
         let number = self.number_of(peer);
         let queue = if label.flags & wire::TAGGED != 0 { &mut self.tagged } else { &mut self.untagged };
@@ -93,21 +115,29 @@ impl Engine {
                 (Some(copy), [(rest, length - first.len())].into_iter().collect())
             }
         };
-        self.peers[peer].long = Some(Long { label, length, receive, copy });
-        Some(rest)
+        self.peers[peer].long = Some(Long::Message(LongMessage { label, length, receive, copy }));
+        Some(self.segments(&rest))
+    }
+
+    /// Memory of the program.
+    pub(super) fn segments(&self, pieces: &Pieces) -> Segments {
+        pieces.iter().map(|(base, length)| self.segment(*base, *length)).collect()
     }
 
     /// Gives the long message that arrives from a peer to a receive.
     pub(super) fn attach(&mut self, peer: usize, receive: Receive) {
-        if let Some(long) = &mut self.peers[peer].long {
+        if let Some(Long::Message(long)) = &mut self.peers[peer].long {
             long.receive = Some(receive);
         }
     }
 
-    /// The long message of a peer is complete.
+    /// The long message, or write, of a peer is complete.
     pub(super) fn finish_long(&mut self, peer: usize) {
-        let Some(Long { label, length, receive, copy }) = self.peers[peer].long.take() else {
-            return self.fail(peer);
+        let LongMessage { label, length, receive, copy } = match self.peers[peer].long.take() {
+            Some(Long::Message(message)) => message,
+            Some(Long::Write(write)) => return self.finish_long_write(peer, &write),
+            Some(Long::Fetched(number)) => return self.finish_fetched(number),
+            None => return self.fail(peer),
         };
         match (receive, copy) {
             (Some(receive), None) => self.report_message(&receive, label, length, length),
@@ -136,7 +166,7 @@ impl Engine {
 
     /// The connection of a peer has ended: the long message that arrived fails.
     pub(super) fn drop_long(&mut self, peer: usize) {
-        let Some(long) = self.peers[peer].long.take() else { return };
+        let Some(Long::Message(long)) = self.peers[peer].long.take() else { return };
         if let Some(receive) = long.receive {
             self.fail_receive(&receive, long.label);
         }
@@ -148,7 +178,7 @@ impl Engine {
 }
 
 /// The pieces from one offset to another.
-fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
+pub(super) fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
     let (mut at, mut rest) = (0, Pieces::new());
     for (base, length) in pieces {
         let (begin, end) = (from.clamp(at, at + length), to.clamp(at, at + length));

@@ -10,6 +10,7 @@ mod long;
 mod peer;
 mod requests;
 mod setup;
+mod write;
 
 use std::{
     collections::HashMap,
@@ -41,6 +42,7 @@ pub use fetch::Fetch;
 use peer::{Peer, Phase};
 pub use requests::Message;
 use requests::{Operations, Report};
+pub use write::Write;
 
 /// Completions taken from the RNIC at once.
 const BATCH: usize = 16;
@@ -76,6 +78,8 @@ pub struct Engine {
     queue: CompletionQueue,
     /// Tag of all memory of the process, for local use.
     all: Stag,
+    /// The same, where the program may not have mapped it.
+    sparse: Stag,
     address: SocketAddrV4,
     listener: Option<Listener>,
     watch: Option<Arc<OwnedFd>>,
@@ -106,7 +110,9 @@ pub struct Engine {
     pub receives: Report,
     /// The same of reads of peers' memory.
     pub fetches: Report,
-    /// Memory of the endpoint's domain that peers may read.
+    /// The same of writes to it.
+    pub writes: Report,
+    /// Memory of the endpoint's domain that peers may read or write.
     regions: Arc<Regions>,
 }
 
@@ -131,7 +137,8 @@ impl Core {
         rnic.request_helper();
         let domain = ProtectionDomain::new(&rnic);
         let queue = CompletionQueue::new(&rnic, 1 << 16, 0, None).map_err(failed)?;
-        let all = whole_memory(&rnic, &domain).ok_or(FI_ENOMEM)?;
+        let [all, sparse] = [false, true].map(|is_sparse| whole_memory(&rnic, &domain, is_sparse));
+        let (all, sparse) = (all.ok_or(FI_ENOMEM)?, sparse.ok_or(FI_ENOMEM)?);
         let attention = Attention::new()?;
         let engine = Engine {
             settings,
@@ -139,6 +146,7 @@ impl Core {
             domain,
             queue,
             all,
+            sparse,
             address,
             listener: None,
             watch: None,
@@ -160,6 +168,7 @@ impl Core {
             sends: Report::default(),
             receives: Report::default(),
             fetches: Report::default(),
+            writes: Report::default(),
             regions: regions.clone(),
         };
         let core = Arc::new(Self {
@@ -202,15 +211,19 @@ impl Core {
 }
 
 /// Registers all memory of the process for requests of this process: the program registers nothing.
-fn whole_memory(rnic: &Rnic, domain: &ProtectionDomain) -> Option<Stag> {
+fn whole_memory(rnic: &Rnic, domain: &ProtectionDomain, is_sparse: bool) -> Option<Stag> {
     /// First byte, and the end of the addresses of user space with 48 bits.
     const BASE: usize = 4096;
     const END: usize = 1 << 47;
     let base = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(BASE))?;
     // SAFETY: the tag grants no access to peers. The RNIC reaches only ranges that requests of this library name, which
-    // are the program's buffers while its requests are outstanding, and own buffers.
+    // are the program's buffers while its requests are outstanding, what it registered for peers, and own buffers.
     unsafe {
-        let memory = raw::memory(base, END - BASE, BASE as u64, None).ok()?;
+        let (length, address) = (END - BASE, BASE as u64);
+        let memory = match is_sparse {
+            true => raw::sparse(base, length, address).ok()?,
+            false => raw::memory(base, length, address, None).ok()?,
+        };
         rnic.memory().register(domain.id(), memory, Access::LOCAL_WRITE, 0).ok()
     }
 }

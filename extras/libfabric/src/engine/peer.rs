@@ -97,7 +97,7 @@ pub(super) struct Peer {
     /// Reads under way, and those beyond the limit.
     pub(super) reads: u16,
     pub(super) reads_waiting: VecDeque<u64>,
-    /// The long message that arrives.
+    /// The long message or write that arrives.
     pub(super) long: Option<Long>,
 }
 
@@ -113,7 +113,7 @@ impl Outgoing {
     fn bytes(&self) -> usize {
         match self {
             Self::Copied { bytes, .. } => bytes.len(),
-            Self::Gathered { pieces, .. } => wire::EAGER_BYTES + matching::length(pieces),
+            Self::Gathered { pieces, .. } => wire::FULL_BYTES + matching::length(pieces),
         }
     }
 }
@@ -198,12 +198,17 @@ impl Engine {
         }
         let outgoing = match outgoing {
             Outgoing::Gathered { number, pieces }
-                if self.peers[peer].holds && matching::length(&pieces) > FIRST_BYTES =>
+                if self.peers[peer].holds
+                    && matching::length(&pieces) > FIRST_BYTES
+                    && self.operations.is_message(number) =>
             {
                 match self.offer_queued(peer, number, &pieces) {
                     Some(outgoing) => outgoing,
                     None => return Ok(None),
                 }
+            }
+            Outgoing::Gathered { number, pieces } => {
+                self.withdrawn(number).unwrap_or(Outgoing::Gathered { number, pieces })
             }
             outgoing => outgoing,
         };
@@ -218,15 +223,16 @@ impl Engine {
                 (0, Data::Inline(bytes), false)
             }
             Outgoing::Gathered { number, pieces } => {
-                let Some(Operation::Eager { header, .. }) = self.operations.get_mut(number) else {
+                let (all, sparse) = (self.all, self.sparse);
+                let Some((header, stag)) = self.operations.source(number, all, sparse) else {
                     return Ok(None);
                 };
                 header.credits = owed;
-                let address = std::ptr::from_ref(&**header).expose_provenance() as u64;
-                let stag = self.all;
-                let mut segments: work::Segments =
-                    smallvec![Segment { stag, address, length: wire::EAGER_BYTES as u32 }];
-                segments.extend(pieces.iter().map(|(base, length)| self.segment(*base, *length)));
+                let address = std::ptr::from_ref(header).expose_provenance() as u64;
+                let length = header.bytes().len() as u32;
+                let mut segments: work::Segments = smallvec![Segment { stag: all, address, length }];
+                let pieces = pieces.iter().map(|(base, length)| self.segment(*base, *length));
+                segments.extend(pieces.map(|piece| Segment { stag, ..piece }));
                 (number, Data::Gather(segments), true)
             }
         };
@@ -250,7 +256,7 @@ impl Engine {
         );
     }
 
-    /// Notifies a peer that its message was read.
+    /// Notifies a peer that its message was read, or its write is in place.
     pub(super) fn acknowledge(&mut self, peer: usize, number: u64) {
         let header = Header { kind: Kind::Finished as u8, number, ..Header::default() };
         self.put_header(peer, &header);
@@ -268,7 +274,6 @@ impl Engine {
         {
             let (pieces, remote, copy) = match self.operations.get_mut(number) {
                 Some(Operation::Read { receive, remote, copy, .. }) => (&receive.pieces, remote, copy),
-                Some(Operation::Fetch { pieces, remote: Some(remote), copy, .. }) => (&*pieces, remote, copy),
                 _ => continue,
             };
             let room = matching::length(pieces).min(remote.length as usize);

@@ -90,10 +90,30 @@ pub(super) enum Operation {
     Rendezvous { peer: usize, sent: Sent, stag: Stag, _copy: Option<Box<[u8]>> },
     /// A Read of a peer's message.
     Read { receive: Receive, label: Label, remote: Remote, copy: Option<Box<[u8]>> },
-    /// A read of a peer's memory: where it is, once the peer has said so.
-    Fetch { peer: usize, sent: Sent, pieces: Pieces, remote: Option<Remote>, copy: Option<Box<[u8]>> },
-    /// Memory that a peer asked for: the number of its region, and the registration, while that is open.
-    Served { peer: usize, region: u64, stag: Option<Stag> },
+    /// A read of a peer's memory.
+    Fetch { peer: usize, sent: Sent, pieces: Pieces },
+    /// A write to a peer's memory: what its Send is made of, until that is out, and the peer's answer, if that is earlier.
+    Write { peer: usize, sent: Sent, source: Option<Source>, answer: Option<i32> },
+    /// The answer to a read of a peer's, from the memory of a region.
+    Served { peer: usize, region: u64, is_sparse: bool, header: Box<Header>, state: Serving },
+}
+
+/// Progress of an answer to a read of a peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Serving {
+    /// Its Send is not posted.
+    Waits,
+    /// It is.
+    Sent,
+    /// The region was closed before that.
+    Withdrawn,
+}
+
+/// What the Send of a write is made of beside the program's memory.
+pub(super) struct Source {
+    pub(super) header: Box<Header>,
+    /// Bytes that the program may change meanwhile.
+    pub(super) _copy: Box<[u8]>,
 }
 
 /// Operations by number.
@@ -126,6 +146,25 @@ impl Operations {
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Operation> {
         self.list.get_mut(usize::try_from(number).ok()?)?.as_mut()
+    }
+
+    /// Whether one is a message that is sent.
+    pub(super) fn is_message(&mut self, number: u64) -> bool {
+        matches!(self.get_mut(number), Some(Operation::Eager { .. }))
+    }
+
+    /// Header of one whose Send is to be posted now, and the tag of the memory that follows it: of `all`, or of memory that is
+    /// perhaps not mapped.
+    pub(super) fn source(&mut self, number: u64, all: Stag, sparse: Stag) -> Option<(&mut Header, Stag)> {
+        match self.get_mut(number)? {
+            Operation::Eager { header, .. }
+            | Operation::Write { source: Some(Source { header, .. }), .. } => Some((header, all)),
+            Operation::Served { header, state, is_sparse, .. } => {
+                *state = Serving::Sent;
+                Some((header, if *is_sparse { sparse } else { all }))
+            }
+            _ => None,
+        }
     }
 
     /// Numbers of those for which `select` is true.
@@ -285,7 +324,7 @@ impl Engine {
     ///
     /// # Safety
     /// It is there until it is deregistered.
-    pub(super) unsafe fn expose(&self, base: *mut u8, length: usize) -> Result<(Stag, u64), i32> {
+    unsafe fn expose(&self, base: *mut u8, length: usize) -> Result<(Stag, u64), i32> {
         let base = ptr::NonNull::new(base).ok_or(FI_EINVAL)?;
         let address = base.as_ptr().addr() as u64;
         // SAFETY: as required of the caller.

@@ -76,9 +76,49 @@ static void address_in_use(void) {
     fi_freeinfo(hints);
 }
 
+/* Access to memory: all of it, or what is named; orders that are kept, and others. */
+static void capabilities_of_memory(void) {
+    const uint64_t own = FI_READ | FI_WRITE, of_peers = FI_REMOTE_READ | FI_REMOTE_WRITE;
+    const struct {
+        uint64_t asked, order, granted;
+        int code;
+    } cases[] = {
+        {0, 0, FI_RMA | own | of_peers, 0},
+        {FI_MSG | FI_RMA, 0, FI_RMA | own | of_peers, 0},
+        {FI_RMA | FI_READ, 0, FI_RMA | FI_READ, 0},
+        {FI_RMA | FI_WRITE | FI_REMOTE_WRITE, 0, FI_RMA | FI_WRITE | FI_REMOTE_WRITE, 0},
+        {FI_MSG | FI_TAGGED, 0, 0, 0},
+        {FI_RMA, FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW,
+         FI_RMA | own | of_peers, 0},
+        {FI_RMA, FI_ORDER_WAR, 0, -FI_ENODATA},
+        {FI_RMA, FI_ORDER_WAS, 0, -FI_ENODATA},
+        {FI_RMA | FI_ATOMIC, 0, 0, -FI_ENODATA},
+        {FI_RMA | FI_RMA_EVENT, 0, 0, -FI_ENODATA},
+        {FI_RMA | FI_FENCE, 0, 0, -FI_ENODATA},
+    };
+    for (size_t of = 0; of < sizeof cases / sizeof *cases; of++) {
+        struct fi_info *hints = fi_allocinfo(), *info;
+        hints->fabric_attr->prov_name = strdup("clearstream");
+        hints->caps = cases[of].asked;
+        hints->tx_attr->msg_order = cases[of].order;
+        is("fi_getinfo", fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &info), cases[of].code);
+        if (!cases[of].code) {
+            uint64_t granted = cases[of].granted;
+            is("capabilities", info->caps & (FI_RMA | own | of_peers), granted);
+            is("capabilities of sends", info->tx_attr->caps & (FI_RMA | own | of_peers), granted & (FI_RMA | own));
+            is("capabilities of receives", info->rx_attr->caps & (FI_RMA | own | of_peers), granted & (FI_RMA | of_peers));
+            is("orders that are kept", (info->tx_attr->msg_order & cases[of].order) == cases[of].order, 1);
+            is("length of writes in order", info->ep_attr->max_order_waw_size == info->ep_attr->max_msg_size, 1);
+            fi_freeinfo(info);
+        }
+        fi_freeinfo(hints);
+    }
+}
+
 int main(void) {
     alarm(BOUND_S);
     open_endpoint(NULL);
+    capabilities_of_memory();
     vectors();
     waits();
     address_in_use();

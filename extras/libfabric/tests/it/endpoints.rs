@@ -54,3 +54,8 @@ fn attributes_that_are_not_served_are_refused_when_an_object_is_opened() {
 fn registered_memory_is_read_within_its_bounds_while_it_is_open() {
     succeeds("fetched");
 }
+
+#[test]
+fn registered_memory_is_written_within_its_bounds_in_order_while_it_is_open() {
+    succeeds("written");
+}

@@ -1,5 +1,5 @@
-//! Unmodified programs of fabtests over the provider, on two hosts: messages, tags, peeks and cancels, with each byte
-//! verified where the program can.
+//! Unmodified programs of fabtests over the provider, on two hosts: messages, tags, peeks and cancels, reads and writes of
+//! registered memory, with each byte verified where the program can.
 
 use crate::hosts;
 
@@ -13,7 +13,7 @@ const PORTS: [u16; 2] = [9228, 3000];
 
 /// Pairs of programs, with `-v` where they verify each byte. Ping-pongs have one message in flight (`-W`): for 64 of
 /// the longest, which is the default, they clear a gigabyte each.
-const PAIRS: [&str; 16] = [
+const PAIRS: [&str; 19] = [
     "fi_rdm",
     "fi_av_xfer -e rdm",
     "fi_rdm_tagged_peek",
@@ -30,11 +30,13 @@ const PAIRS: [&str; 16] = [
     "fi_rdm_tagged_pingpong -I 5 -v -W 1",
     "fi_rdm_tagged_pingpong -I 5 -v -S 65537",
     "fi_rdm_tagged_bw -I 5 -v -S 1048576",
+    "fi_rma_bw -e rdm -o write -v -I 20",
+    "fi_rma_bw -e rdm -o writedata -v -I 20 -S 1048576",
+    "fi_rma_bw -e rdm -o read -v -I 20",
 ];
 
 /// What the provider does not offer: the programs say so, `FI_ENODATA`.
-const NOT_OFFERED: [&str; 4] =
-    ["fi_rma_bw -e rdm -o write", "fi_rdm_atomic -o all", "fi_rdm_rma_event", "fi_msg"];
+const NOT_OFFERED: [&str; 3] = ["fi_rdm_atomic -o all", "fi_rdm_rma_event", "fi_msg"];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/fabtests")
@@ -66,7 +68,7 @@ fn client(network: &Network, provider: &Provider, options: &str) -> Program {
 }
 
 #[test]
-fn root_fabtests_of_messages_and_tags_pass() {
+fn root_fabtests_of_messages_tags_and_memory_pass() {
     let Some(network) = network() else { return };
     let provider = Provider::new();
     let capture = Capture::start(&network.client);
