@@ -13,11 +13,11 @@ use std::{
 use clearstream_control::{CallContext, Done, EventSender, Registration, Service, encoding};
 use clearstream_schema::{
     control::{self, Failure, FailureKind},
-    rdma::{RdmaOperation, RdmaSample, VerbsSummary},
+    rdma::{RdmaOperation, RdmaSample},
 };
 
 use crate::{
-    BackgroundServer, ExpectedPeer,
+    BackgroundServer, ExpectedPeer, VerbsSummary,
     calls::{Listening, Measure, Progress, Serve, Stop, TimeVerbs},
     client::{self, Event},
     negotiation::{Cookie, validate},
