@@ -2,20 +2,25 @@
 //! - [`Message`]: latency and bandwidth by message size ([`message`]);
 //! - [`Overlap`]: how much of a core stays free for work while messages move ([`overlap`]).
 //!
-//! Each is a measurement of two sides ([`clearstream_workload::two_sided`]) with a controller of its own over MPI,
-//! where two ranks measure by themselves. What both need is here: data connections ([`connection`]) and contents
-//! that are generated and verified ([`Traffic`]).
+//! Each is a measurement of two sides ([`clearstream_workload::two_sided`]), or of two ranks of an MPI job, which are
+//! this program too and measure by themselves (`message::rank`, `overlap::rank`), with the same engine. What both need is
+//! here: data connections ([`connection`]) and contents that are generated and verified ([`Traffic`]).
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod connection;
+mod costs;
 pub mod message;
 pub mod overlap;
+mod ranks;
 mod traffic;
 
 pub use message::Message;
 pub use overlap::Overlap;
+pub use ranks::Say;
 pub use traffic::{Damage, Traffic};
+
+pub(crate) use costs::{Costs, ProcessCosts};
 
 use clearstream_schema::control::{Failure, FailureKind};
 

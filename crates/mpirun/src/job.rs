@@ -85,7 +85,7 @@ struct Running(Child);
 
 impl Running {
     /// Ends the job: the launcher ends its ranks when it is asked to. If it is
-    /// killed, their supervisors notice (`extras/mpi/src/supervisor.c`).
+    /// killed, the kernel ends them with it (prctl(2), PR_SET_PDEATHSIG).
     fn end(&mut self) -> std::io::Result<ExitStatus> {
         if let Some(status) = self.0.try_wait()? {
             return Ok(status);
@@ -194,6 +194,7 @@ impl<P: Send + 'static> Job<P> {
         };
         let timeout = match line {
             Line::Ranks(started) => {
+                progress.text.keep_ranks(&started.ranks);
                 progress.ranks = Some(started);
                 self.point_timeout
             }

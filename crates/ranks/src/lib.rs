@@ -14,7 +14,7 @@ mod watch;
 
 use std::{io, time::Duration};
 
-pub use mpi::{MPI_LIBRARY, Mpi};
+pub use mpi::{MPI_LIBRARY, Mpi, load};
 pub use tcp::TcpPair;
 pub use threads::{TRANSPORT as THREADS_TRANSPORT, threads};
 pub use watch::{OnNumbers, beside, unwatch, watched};

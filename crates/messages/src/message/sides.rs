@@ -121,11 +121,12 @@ fn no_link(method: MessageMethod, error: &io::Error) -> Failure {
     }
 }
 
-fn kind(error: &EngineError) -> FailureKind {
+pub(super) fn kind(error: &EngineError) -> FailureKind {
     match error {
-        EngineError::Connection(_) | EngineError::Damaged { .. } | EngineError::Miscounted { .. } => {
-            FailureKind::Connection
-        }
+        EngineError::Connection(_)
+        | EngineError::Library(_)
+        | EngineError::Damaged { .. }
+        | EngineError::Miscounted { .. } => FailureKind::Connection,
         EngineError::TooLarge(_) => FailureKind::Invalid,
     }
 }

@@ -125,7 +125,7 @@ impl Verb for Message {
                  --kind stream",
             ));
         }
-        let of_mpi = [("--mpirun", config.mpirun.is_some()), ("--mpi-program", config.mpi_program.is_some())];
+        let of_mpi = [("--mpirun", config.mpirun.is_some()), ("--mpi-library", config.mpi_library.is_some())];
         refuse_options_of_mpi(config.transport.is_mpi(), of_mpi)
     }
 

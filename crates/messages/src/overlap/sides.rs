@@ -14,7 +14,7 @@ use super::{
     connect::{Connections, Waiting, connect},
     engine::{self, EngineError, Session},
 };
-use crate::{connection::Secret, failure};
+use crate::{ProcessCosts, connection::Secret, failure};
 
 /// The measurement between two agents.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,8 @@ fn transfer(
     work: impl FnOnce(&mut Session<'_>) -> Result<(), EngineError>,
 ) -> Side<OverlapSideSettings> {
     let Connections { control, data, settings } = connections;
-    let mut session = Session { control, data, stop: hold.flag(), config };
+    let (control, costs) = (Box::new(control), ProcessCosts::of_processors());
+    let mut session = Session { control, data, costs, stop: hold.flag(), config };
     let result = work(&mut session);
     drop(session);
     let mut side = Side { report: OverlapSideSettings { core, ..settings }, ..Side::default() };

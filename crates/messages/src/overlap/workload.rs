@@ -121,7 +121,7 @@ impl Verb for Overlap {
                 "--progress is of this program's own queue pairs: leave it out, or write --transport iwarp",
             ));
         }
-        let of_mpi = [("--mpirun", config.mpirun.is_some()), ("--mpi-program", config.mpi_program.is_some())];
+        let of_mpi = [("--mpirun", config.mpirun.is_some()), ("--mpi-library", config.mpi_library.is_some())];
         refuse_options_of_mpi(config.transport.is_mpi(), of_mpi)
     }
 
