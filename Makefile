@@ -68,7 +68,7 @@ libraries:
 extras:
 	@.ci/install extras
 	@packaging/libraries target/release
-	@extras/mpi/build --all target/release
+	@extras/mpi/library/build --all target/release
 
 static:
 	@.ci/install package

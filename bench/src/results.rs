@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use clearstream_stats::median;
+
 use crate::{
     fingerprint,
     place::Place,
@@ -43,14 +45,9 @@ pub(crate) struct Spread {
 }
 
 pub(crate) fn spread(values: impl Iterator<Item = f64>) -> Spread {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let n = sorted.len();
-    let Some((&least, &most)) = sorted.first().zip(sorted.last()) else {
-        return Spread { median: f64::NAN, least: f64::NAN, most: f64::NAN };
-    };
-    let median = if n % 2 == 1 { sorted[n / 2] } else { f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]) };
-    Spread { median, least, most }
+    let values: Vec<f64> = values.collect();
+    let end = |of: fn(f64, f64) -> f64| values.iter().copied().reduce(of).unwrap_or(f64::NAN);
+    Spread { median: median(&values).unwrap_or(f64::NAN), least: end(f64::min), most: end(f64::max) }
 }
 
 impl Cell {

@@ -11,8 +11,9 @@ use std::{
 };
 
 use clearstream_mpirun::libraries;
-use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError, World as _, unwatch};
+use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError, World as _, load, unwatch};
 use clearstream_schema::ExitCode;
+use clearstream_sys::mpi::{MpiProcess, Threads};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::{
@@ -30,9 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Joins the job that this process was started for. The rank does not outlive the launcher's process on this host, nor
 /// `stop` by more than a few seconds.
 pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankError> {
-    // Launchers that are killed leave their ranks behind (prctl(2), PR_SET_PDEATHSIG).
-    let bound = set_parent_process_death_signal(Some(Signal::KILL));
-    bound.map_err(|error| RankError::Load(format!("cannot be bound to the launcher: {error}")))?;
+    bind_to_launcher()?;
     let stop = Arc::clone(stop);
     thread::spawn(move || {
         while !stop.load(Relaxed) {
@@ -42,7 +41,7 @@ pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankE
         std::process::exit(ExitCode::Interrupted as i32);
     });
     let world = Mpi::join(&mpi_library(library)?)?;
-    match check_launcher(world.size(), |name| std::env::var(name).ok()) {
+    match check_launcher(world.size(), variable) {
         Ok(()) => Ok(world),
         Err(error) => {
             // A world that is dropped is aborted, before anything is said; nobody waits for this one.
@@ -50,6 +49,29 @@ pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankE
             Err(error)
         }
     }
+}
+
+/// As [`join`], for a rank that measures MPI itself: it has one thread, and no second hand.
+pub fn join_alone(library: Option<&Path>) -> Result<MpiProcess, RankError> {
+    bind_to_launcher()?;
+    let process = load(&mpi_library(library)?, Threads::One)?;
+    match check_launcher(process.size(), variable) {
+        Ok(()) => Ok(process),
+        Err(error) => {
+            let _ = process.finish();
+            Err(error)
+        }
+    }
+}
+
+/// Launchers that are killed leave their ranks behind (prctl(2), PR_SET_PDEATHSIG).
+fn bind_to_launcher() -> Result<(), RankError> {
+    let bound = set_parent_process_death_signal(Some(Signal::KILL));
+    bound.map_err(|error| RankError::Load(format!("cannot be bound to the launcher: {error}")))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// Leaves the job, when all ranks have done and said everything.
@@ -89,19 +111,36 @@ fn check_launcher(size: usize, variable: impl Fn(&str) -> Option<String>) -> Res
     )))
 }
 
-/// The library that was built with the site's `mpicc`: the one that was named, or this program's.
+/// The library that was built with the site's `mpicc`: the one that was named, or this program's for the launcher.
 fn mpi_library(requested: Option<&Path>) -> Result<PathBuf, RankError> {
-    if let Some(path) = requested {
-        return Ok(path.to_owned());
-    }
     let own = own_program().map_err(|error| RankError::Load(error.to_string()))?;
-    libraries::find(&own, MPI_LIBRARY).ok_or_else(|| {
+    let found = match requested {
+        Some(path) => path.is_file().then(|| path.to_owned()),
+        None => names_of_library(variable).iter().find_map(|name| libraries::find(&own, name)),
+    };
+    found.ok_or_else(|| {
+        let places = match requested {
+            Some(path) => format!("there is no MPI library {}", path.display()),
+            None => format!("the MPI library {MPI_LIBRARY} is found neither in {}", libraries::places(&own)),
+        };
+        let build = libraries::build_with_mpi(&own);
         RankError::Load(format!(
-            "{MPI_LIBRARY} is found neither in {}: build it with the site's mpicc, by {}, or name it by --mpi-library",
-            libraries::places(&own),
-            libraries::build_with_mpi(&own)
+            "{places}: build it with the site's mpicc, by {build} (apt-get install libopenmpi-dev or libmpich-dev), or \
+             name it by --mpi-library"
         ))
     })
+}
+
+/// Where there are several MPI, that of the launcher comes first; Slurm's is of none.
+fn names_of_library(variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let is_set = |name: &str| variable(name).is_some();
+    let family = match (is_set("OMPI_COMM_WORLD_SIZE"), is_set("PMI_SIZE") && !is_set("SLURM_PROCID")) {
+        (true, _) => Some("openmpi"),
+        (false, true) => Some("mpich"),
+        (false, false) => None,
+    };
+    let of_family = family.map(|family| MPI_LIBRARY.replace(".so", &format!(".{family}.so")));
+    of_family.into_iter().chain([MPI_LIBRARY.to_owned()]).collect()
 }
 
 #[cfg(test)]
@@ -123,6 +162,10 @@ mod tests {
         }
         let step = ("SLURM_STEP_NUM_TASKS", "4");
         assert!(!check(1, &[step, ("SLURM_PROCID", "0")]) && check(4, &[step, ("SLURM_PROCID", "3")]));
+        let names = |variables: &[&str]| names_of_library(|name| variables.contains(&name).then(String::new));
+        assert_eq!(names(&["OMPI_COMM_WORLD_SIZE", "SLURM_PROCID"])[0], "libclearstream_mpi.openmpi.so");
+        assert_eq!(names(&["PMI_SIZE"]), ["libclearstream_mpi.mpich.so", MPI_LIBRARY]);
+        assert_eq!(names(&["PMI_SIZE", "SLURM_PROCID"]), [MPI_LIBRARY]);
         // The shell of a batch job is no rank; mpirun in it has its own count.
         assert!(check(1, &[step]));
         assert!(check(

@@ -36,8 +36,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Of all scans; `None` when there is none (records of older versions,
-    /// flows shorter than a second). `agents` are the numbers of the flow's
+    /// Of all scans; `None` when there is none (flows shorter than a second). `agents` are the numbers of the flow's
     /// own processes.
     pub(crate) fn of<'a>(
         sides: impl Iterator<Item = &'a SideInterval>,

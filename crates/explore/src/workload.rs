@@ -5,7 +5,7 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 
 use crate::document::{Exploration, ExplorationConfig, ExplorationTransport, Explored};
 use clearstream_control::Services;
-use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, Line, Ranks, RanksProgram, ending_notice};
+use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, Line, Ranks, ending_notice};
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
@@ -121,7 +121,6 @@ pub(crate) fn check(config: &ExplorationConfig) -> Result<(), Failure> {
 pub(crate) fn job(config: &ExplorationConfig) -> JobConfig<'_, Exploration> {
     JobConfig {
         mpirun: config.mpirun.as_deref(),
-        program: RanksProgram::This,
         read: line,
         over_iwarp: config.transport == ExplorationTransport::MpiIwarp,
         arguments: arguments(config),

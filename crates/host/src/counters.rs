@@ -92,6 +92,13 @@ impl CounterReader {
         }
     }
 
+    /// Bytes that all interfaces but loopback have sent until now; nothing where they cannot be read.
+    pub fn sent_bytes(&mut self) -> Option<u64> {
+        let interfaces = self.interfaces.parse(&self.root, &mut self.buffer, stat::interfaces).ok()?;
+        let others = interfaces.iter().filter(|interface| interface.name != "lo");
+        Some(others.map(|interface| interface.send_bytes).sum())
+    }
+
     /// Reads all counters now.
     pub fn read(&mut self) -> HostCounters {
         let mut missing = Vec::new();

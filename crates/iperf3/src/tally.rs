@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::document::{Iperf3Datagrams, Iperf3Interval};
 use clearstream_flow::engine::Role;
 use clearstream_schema::flow::SideInterval;
+use clearstream_stats::nearest_rank;
 
 use crate::udp::{Count, Counts};
 
@@ -144,7 +145,7 @@ impl Tally {
     pub(crate) fn rtt_ns(&self) -> Option<u64> {
         let mut all = self.rtts_ns.clone();
         all.sort_unstable();
-        all.get(all.len() / 2).copied()
+        nearest_rank(&all, 50)
     }
 
     /// Minimum round-trip time of this end's senders.

@@ -2,28 +2,36 @@
 
 use std::collections::VecDeque;
 
-use clearstream_schema::control::FailureKind;
+use clearstream_schema::{control::FailureKind, mpi::MpiRank};
 
 /// Lines that are kept.
 const LINES_MAX: usize = 60;
 /// Lines of an unknown failure that are reported.
 const LINES_REPORTED: usize = 3;
-/// Begin of the lines of the ranks' programs.
-const PROGRAMS: [&str; 2] = ["clearstream-mpi: ", "clearstream: "];
-/// Of its supervisor: the cause, where other ranks only see the connection close.
+/// Begin of the lines of ranks.
+const PROGRAM: &str = "clearstream: ";
+/// What a signal has ended is the cause, where other ranks only see the connection close.
 const ENDED_BY_SIGNAL: &str = ": ended by signal ";
 
-/// The last lines that are no results.
+/// The last lines that are no results, and who takes part, where that was said.
 #[derive(Debug, Default)]
-pub struct Text(VecDeque<String>);
+pub struct Text {
+    lines: VecDeque<String>,
+    ranks: Vec<MpiRank>,
+}
 
 impl Text {
     /// Adds a line; of many the first ones are dropped.
     pub fn push(&mut self, line: String) {
-        if self.0.len() == LINES_MAX {
-            self.0.pop_front();
+        if self.lines.len() == LINES_MAX {
+            self.lines.pop_front();
         }
-        self.0.push_back(line);
+        self.lines.push_back(line);
+    }
+
+    /// Keeps who takes part: a launcher may name a process alone.
+    pub(crate) fn keep_ranks(&mut self, ranks: &[MpiRank]) {
+        self.ranks = ranks.to_vec();
     }
 
     /// Whether a rank reported that it fails, or that another one was killed.
@@ -33,34 +41,28 @@ impl Text {
 
     /// A rank that a signal has ended, as the launcher names it.
     fn killed(&self) -> Option<String> {
-        self.0.iter().find_map(|line| killed(line)).or_else(|| self.killed_of_hydra())
+        self.lines.iter().find_map(|line| killed(line)).or_else(|| self.killed_of_hydra())
     }
 
     fn reports(&self) -> impl Iterator<Item = &str> {
         // A launcher may write the rank in front.
-        let report = |line: &'_ String| -> Option<usize> {
-            PROGRAMS.iter().find_map(|program| line.find(program).map(|at| at + program.len()))
-        };
-        self.0.iter().filter_map(move |line| report(line).map(|at| &line[at..]))
+        self.lines.iter().filter_map(|line| line.find(PROGRAM).map(|at| &line[at + PROGRAM.len()..]))
     }
 
     /// The cause, in the words of who knows it best.
     pub fn cause(&self, ending: &str) -> (FailureKind, String) {
-        if let Some(killed) = self.reports().find(|report| report.contains(ENDED_BY_SIGNAL)) {
-            return (FailureKind::Connection, killed.to_owned());
-        }
         if let Some(killed) = self.killed() {
             return (FailureKind::Connection, killed);
         }
         if let Some(report) = self.reports().next() {
             return (kind(report), report.to_owned());
         }
-        let has = |text: &str| self.0.iter().any(|line| line.contains(text));
+        let has = |text: &str| self.lines.iter().any(|line| line.contains(text));
         if has("execvp error on file") || has("could not access") || has("No such file or directory") {
             let detail =
-                self.0.iter().find(|line| line.contains("No such file") || line.contains("Executable:"));
+                self.lines.iter().find(|line| line.contains("No such file") || line.contains("Executable:"));
             let message = format!(
-                "clearstream-mpi is not on each host: the path has to be the same on both ({})",
+                "this program is not on each host: its path has to be the same on all ({})",
                 detail.map_or(ending, |line| line.trim())
             );
             return (FailureKind::Unsupported, message);
@@ -70,16 +72,20 @@ impl Text {
 
     /// Hydra has a line for each fact: process and host, then the signal.
     fn killed_of_hydra(&self) -> Option<String> {
-        let fact =
-            |name: &str| self.0.iter().find_map(|line| line.split_once(name).map(|(_, fact)| fact.trim()));
-        let (_, host) = fact("=   PID ")?.split_once(" RUNNING AT ")?;
+        let fact = |name: &str| {
+            self.lines.iter().find_map(|line| line.split_once(name).map(|(_, fact)| fact.trim()))
+        };
+        let (process, host) = fact("=   PID ")?.split_once(" RUNNING AT ")?;
         let signal: u32 = fact("=   EXIT CODE: ")?.parse().ok()?;
-        Some(format!("a rank on {host}{ENDED_BY_SIGNAL}{signal}"))
+        let process: u32 = process.trim().parse().ok()?;
+        let rank = self.ranks.iter().find(|rank| rank.process == process && rank.host == host);
+        let rank = rank.map_or_else(|| "a rank".to_owned(), |rank| format!("rank {}", rank.rank));
+        Some(format!("{rank} on {host}{ENDED_BY_SIGNAL}{signal}"))
     }
 
     fn last_lines(&self) -> String {
         let is_text = |line: &&String| line.chars().any(char::is_alphanumeric);
-        let lines: Vec<&str> = self.0.iter().filter(is_text).map(|line| line.trim()).collect();
+        let lines: Vec<&str> = self.lines.iter().filter(is_text).map(|line| line.trim()).collect();
         // Launchers print the cause first, then what they did about it.
         let shown = lines.get(..LINES_REPORTED).unwrap_or(&lines);
         if shown.is_empty() { String::new() } else { format!(": {}", shown.join(" ")) }
@@ -99,7 +105,7 @@ fn killed(line: &str) -> Option<String> {
 }
 
 fn kind(report: &str) -> FailureKind {
-    if report.contains("built for another MPI") {
+    if report.contains("MPI library") {
         FailureKind::Unsupported
     } else if report.contains("cannot be used on this host") || report.contains("must be") {
         FailureKind::Invalid
@@ -120,14 +126,19 @@ mod tests {
 
     #[test]
     fn the_killed_rank_is_the_cause_and_not_who_lost_it() {
-        let (kind, message) = cause(&[
-            "clearstream-mpi: rank 0 on here: cannot send a message: MPI_ERR_OTHER",
-            "clearstream-mpi: rank 1 on there: ended by signal 9 (Killed)",
-        ]);
-        assert_eq!(
-            (kind, message.as_str()),
-            (FailureKind::Connection, "rank 1 on there: ended by signal 9 (Killed)")
-        );
+        let mut text = Text::default();
+        for line in [
+            "clearstream: rank 0 on here: MPI_ERR_OTHER",
+            "=   PID 31200 RUNNING AT there",
+            "=   EXIT CODE: 9",
+        ] {
+            text.push(line.to_owned());
+        }
+        let found = |text: &Text| text.cause("mpirun ended").1;
+        assert_eq!(found(&text), "a rank on there: ended by signal 9");
+        let rank = |rank, host: &str, process| MpiRank { rank, host: host.to_owned(), process };
+        text.keep_ranks(&[rank(0, "here", 31200), rank(1, "there", 31200)]);
+        assert_eq!(found(&text), "rank 1 on there: ended by signal 9");
     }
 
     /// As the launchers print it: Open MPI 4.1.4, Open MPI 5.0.11, Slurm 22.05.8, MPICH 4.0.2.
@@ -164,7 +175,7 @@ mod tests {
     fn a_program_that_is_missing_and_unknown_text_are_reported() {
         let (kind, message) =
             cause(&["[proxy:0:1@there] launch.c:73): execvp error on file /x (No such file or directory)"]);
-        assert!(kind == FailureKind::Unsupported && message.contains("the same on both"), "{message}");
+        assert!(kind == FailureKind::Unsupported && message.contains("the same on all"), "{message}");
         let (_, message) = cause(&["-----", "ssh: Could not resolve hostname nobody"]);
         assert_eq!(message, "mpirun ended with exit status: 1: ssh: Could not resolve hostname nobody");
         assert_eq!(cause(&[]).1, "mpirun ended with exit status: 1");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clearstream_schema::control::{Failure, FailureKind};
 
 use crate::launcher::Kind;
-use crate::{failure, libraries};
+use crate::libraries;
 
 /// The provider's file: libfabric loads what ends so.
 const LIBRARY: &str = "libclearstream-fi.so";
@@ -77,7 +77,7 @@ pub(crate) fn no_connection() -> Failure {
 }
 
 fn unsupported(message: String) -> Failure {
-    failure(FailureKind::Unsupported, message)
+    Failure::new(FailureKind::Unsupported, message)
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use clearstream_sys::{interruption, lines::Lines, process::bind_child_to_parent}
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    failure,
     failure::Text,
     iwarp,
     launcher::Prepared,
@@ -85,7 +84,7 @@ struct Running(Child);
 
 impl Running {
     /// Ends the job: the launcher ends its ranks when it is asked to. If it is
-    /// killed, their supervisors notice (`extras/mpi/src/supervisor.c`).
+    /// killed, the kernel ends them with it (prctl(2), PR_SET_PDEATHSIG).
     fn end(&mut self) -> std::io::Result<ExitStatus> {
         if let Some(status) = self.0.try_wait()? {
             return Ok(status);
@@ -128,7 +127,7 @@ impl Progress {
     fn ended(self, ending: Ending) -> Ended {
         let reported = (ending == Ending::Stopped && self.text.has_report()).then(|| {
             let (kind, message) = self.text.cause("a rank failed");
-            failure(kind, message)
+            Failure::new(kind, message)
         });
         Ended { ending, ranks: self.ranks, rdma_connection_count: self.rdma_connection_count, reported }
     }
@@ -142,7 +141,7 @@ impl<P: Send + 'static> Job<P> {
         bind_child_to_parent(command);
         let spawned = command.spawn();
         let child = spawned.map_err(|failed| {
-            failure(FailureKind::Unsupported, format!("mpirun cannot be started: {failed}"))
+            Failure::new(FailureKind::Unsupported, format!("mpirun cannot be started: {failed}"))
         })?;
         let mut running = Running(child);
         let lines = read(&mut running.0, self.read);
@@ -194,6 +193,7 @@ impl<P: Send + 'static> Job<P> {
         };
         let timeout = match line {
             Line::Ranks(started) => {
+                progress.text.keep_ranks(&started.ranks);
                 progress.ranks = Some(started);
                 self.point_timeout
             }
@@ -235,7 +235,7 @@ fn expired<P>(
         }
     }
     let (kind, message) = progress.text.cause(&progress.awaited);
-    Err(failure(kind, message))
+    Err(Failure::new(kind, message))
 }
 
 /// Both outputs are closed.
@@ -254,7 +254,7 @@ fn finish(running: &mut Running, progress: Progress) -> Result<Ended, Failure> {
         return Ok(progress.ended(Ending::Finished));
     }
     let (kind, message) = progress.text.cause(&format!("mpirun ended with {status}"));
-    Err(failure(kind, message))
+    Err(Failure::new(kind, message))
 }
 
 /// Reads both outputs until all who hold them have closed them.

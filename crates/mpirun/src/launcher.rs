@@ -11,7 +11,6 @@ use clearstream_schema::control::{Failure, FailureKind};
 use clearstream_sys::program::{Program, ProgramError};
 use tempfile::TempDir;
 
-use crate::failure;
 use crate::ranks::{LabRanks, Ranks};
 
 /// Maximum time of `mpirun --version`.
@@ -80,7 +79,10 @@ impl Launcher {
     pub(crate) fn find(requested: Option<&str>) -> Result<Self, Failure> {
         let mut fields = requested.unwrap_or("mpirun").split_whitespace().map(str::to_owned);
         let Some(program) = fields.next() else {
-            return Err(failure(FailureKind::Invalid, "--mpirun needs a command, as in \"mpirun.openmpi\""));
+            return Err(Failure::new(
+                FailureKind::Invalid,
+                "--mpirun needs a command, as in \"mpirun.openmpi\"",
+            ));
         };
         let options = fields.collect();
         let text = version(&program).map_err(|error| not_started(&program, &error))?;
@@ -166,7 +168,7 @@ impl Launcher {
             }
             Kind::Slurm if ranks.lab.is_some() => vec!["--distribution=arbitrary".to_owned()],
             Kind::Other if ranks.lab.is_some() => {
-                return Err(failure(
+                return Err(Failure::new(
                     FailureKind::Unsupported,
                     format!(
                         "{} is neither Open MPI's nor MPICH's mpirun, nor srun, and only these can be started in a lab",
@@ -277,7 +279,7 @@ fn not_started(program: &str, error: &ProgramError) -> Failure {
         ),
         false => error.to_string(),
     };
-    failure(FailureKind::Unsupported, message)
+    Failure::new(FailureKind::Unsupported, message)
 }
 
 /// What `--version` prints.

@@ -1,5 +1,5 @@
-//! Jobs of MPI ranks: `mpirun` or `srun` starts the ranks' program, one on the client's and one on the server's host or
-//! several on hosts that were named, and rank 0 prints a JSON document per line.
+//! Jobs of MPI ranks: `mpirun` or `srun` starts this program as each rank, one on the client's and one on the server's
+//! host or several on hosts that were named, and rank 0 prints a JSON document per line.
 //!
 //! A job is started by the controller and not by an agent, so that no peer can have a command of its
 //! choice started: the client is this host, or one of a lab.
@@ -13,7 +13,6 @@ mod job;
 mod launcher;
 pub mod libraries;
 mod lines;
-mod program;
 mod ranks;
 
 use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
@@ -24,6 +23,7 @@ use clearstream_schema::{
     notice::Notice,
 };
 use clearstream_workload::{HostSet, TrialError};
+use serde::Serialize;
 
 pub use failure::Text;
 pub use iwarp::connection_count;
@@ -36,28 +36,16 @@ pub use ranks::{Placement, Ranks};
 /// Maximum time until both ranks have started: ssh logs in.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the ranks run.
-#[derive(Debug, Clone, Copy)]
-pub enum RanksProgram<'a> {
-    /// `clearstream-mpi` (`extras/mpi`): this file, or by default the one beside this program, or in the
-    /// `PATH`.
-    Messages(Option<&'a str>),
-    /// This program.
-    This,
-}
-
 /// A job as requested; `P` is a point.
 #[derive(Debug)]
 pub struct JobConfig<'a, P> {
     /// Command of the launcher with options; `mpirun` when absent.
     pub mpirun: Option<&'a str>,
-    /// The ranks' program.
-    pub program: RanksProgram<'a>,
     /// Reads a line that rank 0 prints.
     pub read: fn(&str) -> Option<Line<P>>,
     /// Over software iWARP, by the verbs library.
     pub over_iwarp: bool,
-    /// Options of the ranks' program.
+    /// Command line of this program as a rank.
     pub arguments: Vec<String>,
     /// Maximum time until the next point.
     pub point_timeout: Duration,
@@ -179,14 +167,27 @@ impl<P: Send + 'static> JobConfig<'_, P> {
 
     fn prepare(&self, ranks: &Ranks<'_>, own: &Path) -> Result<(launcher::Prepared, Vec<String>), Failure> {
         let launcher = Launcher::find(self.mpirun)?;
-        let program = match self.program {
-            RanksProgram::Messages(requested) => program::find(requested, own, launcher.kind)?,
-            RanksProgram::This => own.to_owned(),
-        };
         let library = self.over_iwarp.then(|| iwarp::find_library(own)).transpose()?;
         let fabric = library.map(|library| iwarp::options(launcher.kind, &library)).transpose()?;
-        launcher.command(ranks, &fabric.unwrap_or_default(), &program, &self.arguments)
+        launcher.command(ranks, &fabric.unwrap_or_default(), own, &self.arguments)
     }
+}
+
+/// Command line of this program as a rank that measures a workload by itself, with the library of its MPI; the hidden
+/// verb `rank` reads it.
+///
+/// # Errors
+/// The configuration cannot be written.
+pub fn rank_arguments(
+    workload: &str,
+    library: Option<&str>,
+    config: &impl Serialize,
+) -> Result<Vec<String>, Failure> {
+    let config = clearstream_schema::json::to_string(config)
+        .map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))?;
+    let library = library.into_iter().flat_map(|library| ["--mpi-library", library]);
+    let fields = ["rank", "--mpi"].into_iter().chain(library).chain([workload, &config]);
+    Ok(fields.map(str::to_owned).collect())
 }
 
 /// Caveat of a job that did not end by itself.
@@ -208,9 +209,4 @@ pub fn network_notice(interfaces: Option<InterfaceBytes>, sent_bytes: u64, what:
              memory, loopback or a path around the kernel"
         ),
     })
-}
-
-/// Creates a failure with its message.
-fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
-    Failure { kind, message: message.into() }
 }

@@ -1,11 +1,12 @@
-//! What rank 0 prints.
+//! What rank 0 prints where the ranks measure by themselves.
 
 use clearstream_schema::mpi::MpiRank;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// A line of results; `P` is a point.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case", bound = "P: DeserializeOwned")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+#[serde(bound(serialize = "P: Serialize", deserialize = "P: DeserializeOwned"))]
 pub enum Line<P> {
     /// Both ranks have started.
     Ranks(Started),
@@ -22,7 +23,7 @@ pub enum Line<P> {
 }
 
 /// Who takes part.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     /// Version string of the library.
     pub library: String,
@@ -33,7 +34,7 @@ pub struct Started {
 }
 
 impl<P: DeserializeOwned> Line<P> {
-    /// Reads a line of `clearstream-mpi`; none for text that MPI libraries and launchers print.
+    /// Reads a line of rank 0; none for text that MPI libraries and launchers print.
     pub fn parse(text: &str) -> Option<Self> {
         clearstream_schema::json::from_str(text.trim()).ok()
     }
@@ -42,10 +43,10 @@ impl<P: DeserializeOwned> Line<P> {
 #[cfg(test)]
 mod tests {
     use clearstream_schema::mpi::InterfaceBytes;
-    use serde::Deserialize;
+    use serde::{Deserialize, Serialize};
 
     /// What is read of a point.
-    #[derive(Debug, PartialEq, Deserialize)]
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Point {
         size_bytes: u64,
         interfaces: Option<InterfaceBytes>,
@@ -62,7 +63,9 @@ mod tests {
         let point = r#"{"event":"point","size_bytes":1024,"iteration_count":10,"server_received_count":10,"client_received_count":10,"elapsed_ns":83995373,"latency":{"min_ns":2922587,"mean_ns":4199738,"p50_ns":3998393,"p99_ns":6007344,"max_ns":6007344},"throughput_bps":1950583.635,"client_cpu_ratio":0.450406,"server_cpu_ratio":0.458787,"interfaces":{"client_sent_bytes":11186,"server_sent_bytes":11224}}"#;
         let Some(Line::Point(point)) = Line::parse(point) else { panic!("{point}") };
         assert_eq!((point.size_bytes, point.interfaces.unwrap().server_sent_bytes), (1024, 11224));
-        assert_eq!(Line::parse(r#"{"event":"end","point_count":2}"#), Some(Line::End));
+        assert_eq!(Line::parse(r#"{"event":"end"}"#), Some(Line::End));
+        let written = clearstream_schema::json::to_string(&Line::Ranks(started)).unwrap();
+        assert_eq!(written, ranks, "as it is read");
         assert_eq!(Line::parse("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"), None);
     }
 }

@@ -11,8 +11,6 @@ use clearstream_schema::control::{Failure, FailureKind};
 use clearstream_sys::process::host_name;
 use clearstream_workload::HostSet;
 
-use crate::failure;
-
 /// Hosts of the ranks.
 pub struct Ranks<'a> {
     /// As the launcher names them, in the order of the ranks; none when all ranks are on this host.
@@ -68,7 +66,7 @@ impl<'a> Ranks<'a> {
             return Ok(Self { hosts: vec![client, server], per_host: 1, own: None, lab, program });
         }
         if client.peer.hello().host != host_name() {
-            return Err(failure(
+            return Err(Failure::new(
                 FailureKind::Invalid,
                 format!(
                     "mpirun is started on this host, which has to be the client: run this on {}, or exchange the roles",
@@ -92,7 +90,7 @@ impl<'a> Ranks<'a> {
                 let interfaces = hosts.iter().map(|host| {
                     let address = lab.address(host);
                     let address =
-                        address.map_err(|error| failure(FailureKind::Invalid, error.to_string()))?;
+                        address.map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))?;
                     interface(lab, host, address)
                 });
                 let interfaces = interfaces.collect::<Result<_, _>>()?;
@@ -127,7 +125,10 @@ fn interface(lab: &RunningLab, host: &str, address: IpAddr) -> Result<String, Fa
     };
     let mut ends = lab.file().ends().filter(|end| end.host == host);
     ends.find(|end| has(&end.addresses)).map(|end| end.interface.clone()).ok_or_else(|| {
-        failure(FailureKind::Invalid, format!("no interface of {host} in the lab has the address {address}"))
+        Failure::new(
+            FailureKind::Invalid,
+            format!("no interface of {host} in the lab has the address {address}"),
+        )
     })
 }
 

@@ -16,7 +16,7 @@ use std::{io, time::Duration};
 
 use clearstream_schema::{control::FailureKind, failure::Classified};
 
-pub use mpi::{MPI_LIBRARY, Mpi};
+pub use mpi::{MPI_LIBRARY, Mpi, load};
 pub use tcp::TcpPair;
 pub use threads::{TRANSPORT as THREADS_TRANSPORT, threads};
 pub use watch::{OnNumbers, beside, unwatch, watched};

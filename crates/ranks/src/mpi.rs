@@ -7,12 +7,21 @@ use std::{
     time::Duration,
 };
 
-use clearstream_sys::mpi::{MpiProcess, MpiResult};
+use clearstream_sys::mpi::{MpiProcess, MpiResult, Threads};
 
 use crate::{Aside, Message, RankError, Tag, World};
 
 /// Library that `extras/mpi/library` is built into, kept beside the command.
 pub const MPI_LIBRARY: &str = "libclearstream_mpi.so";
+
+/// Loads the library and joins the job that `mpirun` or `srun` started, with the functions of MPI alone.
+///
+/// # Errors
+/// [`RankError::Load`] says what is missing.
+pub fn load(library: &Path, threads: Threads) -> Result<MpiProcess, RankError> {
+    let failed = |message| RankError::Load(format!("MPI library {}: {message}", library.display()));
+    MpiProcess::start(library, threads).map_err(failed)
+}
 
 /// This process as a rank. Dropped without [`Self::leave`], it ends all ranks.
 pub struct Mpi {
@@ -48,8 +57,7 @@ impl Mpi {
     /// # Errors
     /// [`RankError::Load`] says what is missing.
     pub fn join(library: &Path) -> Result<Self, RankError> {
-        let process = MpiProcess::start(library)
-            .map_err(|message| RankError::Load(format!("{}: {message}", library.display())))?;
+        let process = load(library, Threads::Serialized)?;
         let own = Rank {
             rank: process.rank(),
             size: process.size(),
@@ -100,12 +108,12 @@ impl Rank {
     }
 
     /// What one call of MPI returns; nothing once the rank has left.
-    fn with<T>(&self, call: impl FnOnce(&mut MpiProcess) -> MpiResult<T>) -> Result<Option<T>, RankError> {
+    fn with<T>(&self, call: impl FnOnce(&MpiProcess) -> MpiResult<T>) -> Result<Option<T>, RankError> {
         if let Some(Lost { host, ranks, silence }) = self.lost.get() {
             let (host, ranks, seconds) = (host.clone(), ranks.clone(), silence.as_secs());
             return Err(RankError::Silent { host, ranks, seconds });
         }
-        self.process().as_mut().map(call).transpose().map_err(|message| self.failed(message))
+        self.process().as_ref().map(call).transpose().map_err(|message| self.failed(message))
     }
 }
 

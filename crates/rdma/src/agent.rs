@@ -14,11 +14,11 @@ use clearstream_control::{CallContext, Done, EventSender, Registration, Service,
 use clearstream_schema::{
     control::{self, Failure, FailureKind},
     failure::Classified,
-    rdma::{RdmaOperation, RdmaSample, VerbsSummary},
+    rdma::{RdmaOperation, RdmaSample},
 };
 
 use crate::{
-    BackgroundServer, ExpectedPeer,
+    BackgroundServer, ExpectedPeer, VerbsSummary,
     calls::{Listening, Measure, Progress, Serve, Stop, TimeVerbs},
     client::{self, Event},
     negotiation::{Cookie, validate},

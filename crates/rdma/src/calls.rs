@@ -9,15 +9,15 @@ use std::{
 use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done, MARGIN};
 use clearstream_schema::{
     control::{Cookie, Failure},
-    rdma::{
-        RdmaConfig, RdmaEffective, RdmaOperation, RdmaResult, RdmaSample, RdmaSummary, VerbsConfig,
-        VerbsSummary,
-    },
+    rdma::{RdmaConfig, RdmaEffective, RdmaOperation, RdmaResult, RdmaSample, RdmaSummary},
     scope::Right,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::client::Event;
+use crate::{
+    client::Event,
+    verbs::{VerbsConfig, VerbsSummary},
+};
 
 /// Opens a server of RDMA measurements, until it is stopped or the session ends. Only
 /// connections from `peer` whose private data carries the cookie are served.

@@ -9,12 +9,13 @@ use std::{
 use clearstream_control::{CallEvent as _, Peer, PeerError, encoding};
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
-    rdma::{RdmaConfig, RdmaOperation, RdmaSummary, VerbsConfig, VerbsSummary},
+    rdma::{RdmaConfig, RdmaOperation, RdmaSummary},
 };
 
 use clearstream_workload::{HostSet, TrialError};
 
 use crate::{
+    VerbsConfig, VerbsSummary,
     calls::{Listening, Measure, Progress, Serve, Stop, TimeVerbs},
     error::AgentError,
 };

@@ -40,4 +40,5 @@ pub use error::{AgentError, RdmaError};
 pub use negotiation::{Cookie, validate};
 pub use server::{BackgroundServer, ExpectedPeer, Served, Server, ServerEvent, ServerOptions, SessionKind};
 pub use silence::SILENCE_LIMIT;
+pub use verbs::{VERBS_SUMMARY_SCHEMA, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary};
 pub use workload::{Rdma, VerbsCalls};

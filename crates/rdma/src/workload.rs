@@ -7,14 +7,17 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     failure::Classified,
     outcome::{MetricKind, Outcome},
-    rdma::{RdmaOperation, RdmaOptions, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary},
+    rdma::{RdmaOperation, RdmaOptions},
     study::Figure,
 };
 use clearstream_workload::{
     CLIENT, Context, Event, Placement, SERVER, Sample, Samples, TrialError, Workload,
 };
 
-use crate::{RdmaAgent, calls::Progress, controller::Agents, error::AgentError, negotiation, verbs};
+use crate::{
+    RdmaAgent, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary, calls::Progress, controller::Agents,
+    error::AgentError, negotiation, verbs,
+};
 
 /// Workload `rdma`: bandwidth or latency of one operation.
 #[derive(Debug, Clone, Copy, Default)]

@@ -47,7 +47,6 @@ pub struct Treatments {
 /// A figure published by others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-#[schemars(transform = with_older_keys)]
 pub struct Published {
     /// Description, one line.
     pub label: String,
@@ -63,35 +62,20 @@ pub struct Published {
     #[serde(default = "gigabits")]
     pub unit: String,
     /// Low end, as printed.
-    #[serde(default, alias = "low-gbps", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
     /// High end.
-    #[serde(default, alias = "high-gbps", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
 }
 
-// Before there was more than one metric, published values were goodputs in Gb/s.
+// Most published values are goodputs.
 fn goodput() -> String {
     "goodput".to_owned()
 }
 
 fn gigabits() -> String {
     "Gb/s".to_owned()
-}
-
-/// Keys of [`Published`] in files of that time. Aliases of serde, which the derived schema lacks.
-#[cfg(debug_assertions)]
-fn with_older_keys(schema: &mut schemars::Schema) {
-    let Some(keys) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
-    for (older, name) in [("low-gbps", "low"), ("high-gbps", "high")] {
-        let Some(mut key) = keys.get(name).cloned() else { continue };
-        if let Some(key) = key.as_object_mut() {
-            let description = format!("Older name of `{name}`, of a goodput in Gb/s.");
-            key.insert("description".to_owned(), description.into());
-            key.insert("deprecated".to_owned(), true.into());
-        }
-        keys.insert(older.to_owned(), key);
-    }
 }
 
 impl Published {

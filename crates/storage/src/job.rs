@@ -9,7 +9,7 @@ use std::{
 };
 
 use clearstream_lab::RunningLab;
-use clearstream_mpirun::{Ending, JobConfig, JobError, Line, Placement, RanksProgram};
+use clearstream_mpirun::{Ending, JobConfig, JobError, Line, Placement};
 use clearstream_schema::{
     ExitCode, TimeSpan,
     control::{Failure, FailureKind},
@@ -74,7 +74,6 @@ pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send 
     let awaited = format!("word of rank 0 on {}: it, its host or the launcher is lost", hosts[0]);
     let job = JobConfig {
         mpirun: options.mpirun,
-        program: RanksProgram::This,
         read: line::<R>,
         over_iwarp: false,
         arguments,

@@ -1,4 +1,7 @@
-//! Whether a program listens, asked of the kernel: a connection would be taken for a client.
+//! Ports that nobody has, and whether a program listens on one, asked of the kernel: a connection would be taken for a
+//! client.
+
+use std::net::{Ipv4Addr, TcpListener};
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
@@ -15,6 +18,18 @@ const LISTEN: u32 = 1 << 10;
 /// Bytes of `struct nlmsghdr` and `struct inet_diag_req_v2`, and where the local port is in them.
 const REQUEST: usize = 16 + 56;
 const PORT: usize = 16 + 8;
+
+/// TCP ports of loopback that nobody had just now, each another one.
+pub fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let held = [(); COUNT].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    held.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// One of these.
+pub fn free_port() -> u16 {
+    let [port] = free_ports();
+    port
+}
 
 /// Whether a TCP socket of the thread's network namespace listens on one of the ports (sock_diag(7)). The table in
 /// `/proc/net` costs milliseconds: the kernel goes through the connections of all namespaces for it.

@@ -2,16 +2,17 @@
  * libraries, so this file is compiled by the site's mpicc, and the command loads the result
  * (crates/sys/src/mpi.rs). Functions return 0, or MPI's error code.
  *
- * A send keeps its buffer until it is complete; completed ones are freed at the next send.
- * Calls come from any thread, one at a time (MPI_THREAD_SERIALIZED, MPI 3.1 section 12.4.3). */
+ * clearstream_mpi_send copies, and keeps the copy until it is sent; what is sent is freed at the next send.
+ * Where a rank is measured, nothing is copied: clearstream_mpi_send_whole and clearstream_mpi_receive are MPI's own
+ * blocking calls, and a set of requests has the messages in flight. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Changes with every change of these functions. */
-#define INTERFACE_VERSION 2
-/* Of clearstream_mpi_init: MPI gives less than MPI_THREAD_SERIALIZED. No code of MPI is negative. */
+#define INTERFACE_VERSION 3
+/* Of clearstream_mpi_init: MPI gives less than was asked for. No code of MPI is negative. */
 #define FEW_THREADS (-1)
 
 struct sending {
@@ -24,11 +25,13 @@ static struct sending *pending;
 
 int clearstream_mpi_version(void) { return INTERFACE_VERSION; }
 
-int clearstream_mpi_init(int *rank, int *size) {
-    int provided = 0;
-    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+/* Threads of the process: one, or any that call one at a time (MPI 3.1 section 12.4.3). The second costs each message
+ * a lock in some libraries (Open MPI 4.1 over shared memory: 0.58 us instead of 0.44 us for a byte). */
+int clearstream_mpi_init(int has_threads, int *rank, int *size) {
+    int provided = 0, wanted = has_threads ? MPI_THREAD_SERIALIZED : MPI_THREAD_SINGLE;
+    int code = MPI_Init_thread(NULL, NULL, wanted, &provided);
     if (code != MPI_SUCCESS) return code;
-    if (provided < MPI_THREAD_SERIALIZED) {
+    if (provided < wanted) {
         MPI_Finalize();
         return FEW_THREADS;
     }
@@ -38,14 +41,15 @@ int clearstream_mpi_init(int *rank, int *size) {
     return code != MPI_SUCCESS ? code : MPI_Comm_size(MPI_COMM_WORLD, size);
 }
 
-/* First lines of the names; `bytes` is the room for each. */
-int clearstream_mpi_names(char *library, char *host, size_t bytes) {
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "", name[MPI_MAX_PROCESSOR_NAME] = "";
+/* The first line of the library's version, the host, and the version of the standard; `bytes` is the room for each text. */
+int clearstream_mpi_names(char *library, char *host, size_t bytes, int *version, int *subversion) {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "", name[MPI_MAX_PROCESSOR_NAME] = "";
     int length = 0;
-    int code = MPI_Get_library_version(version, &length);
+    int code = MPI_Get_library_version(text, &length);
     if (code == MPI_SUCCESS) code = MPI_Get_processor_name(name, &length);
-    version[strcspn(version, "\n,")] = '\0';
-    strncpy(library, version, bytes - 1);
+    if (code == MPI_SUCCESS) code = MPI_Get_version(version, subversion);
+    text[strcspn(text, "\n")] = '\0';
+    strncpy(library, text, bytes - 1);
     strncpy(host, name, bytes - 1);
     return code;
 }
@@ -108,6 +112,67 @@ int clearstream_mpi_probe(int tag, int *found, int *from, int *count) {
 
 int clearstream_mpi_receive(void *bytes, int count, int from, int tag) {
     return MPI_Recv(bytes, count, MPI_BYTE, from, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/* Returns when the buffer may change. */
+int clearstream_mpi_send_whole(const void *bytes, int count, int to, int tag) {
+    return MPI_Send(bytes, count, MPI_BYTE, to, tag, MPI_COMM_WORLD);
+}
+
+/* Messages in flight, each in a slot. Buffers of messages that are not complete belong to MPI. */
+struct requests {
+    int count;
+    MPI_Status *statuses; /* MPICH's MPI_STATUSES_IGNORE warns with GCC 12 */
+    MPI_Request of[];
+};
+
+void *clearstream_mpi_requests(int count) {
+    struct requests *set = malloc(sizeof *set + (size_t)count * sizeof *set->of);
+    MPI_Status *statuses = calloc((size_t)count, sizeof *statuses);
+    if (set == NULL || statuses == NULL) {
+        free(set);
+        free(statuses);
+        return NULL;
+    }
+    *set = (struct requests){.count = count, .statuses = statuses};
+    for (int slot = 0; slot < count; slot++) set->of[slot] = MPI_REQUEST_NULL;
+    return set;
+}
+
+int clearstream_mpi_start_send(void *requests, int slot, const void *bytes, int count, int to, int tag) {
+    struct requests *set = requests;
+    return MPI_Isend(bytes, count, MPI_BYTE, to, tag, MPI_COMM_WORLD, &set->of[slot]);
+}
+
+int clearstream_mpi_start_receive(void *requests, int slot, void *bytes, int count, int from, int tag) {
+    struct requests *set = requests;
+    return MPI_Irecv(bytes, count, MPI_BYTE, from, tag, MPI_COMM_WORLD, &set->of[slot]);
+}
+
+int clearstream_mpi_test(void *requests, int slot, int *done) {
+    struct requests *set = requests;
+    return MPI_Test(&set->of[slot], done, MPI_STATUS_IGNORE);
+}
+
+int clearstream_mpi_wait_all(void *requests) {
+    struct requests *set = requests;
+    return MPI_Waitall(set->count, set->of, set->statuses);
+}
+
+/* Receives that wait are cancelled (MPI 3.1 section 3.8.4). A send that is not complete is none of those: its set and
+ * its buffer stay. Returns whether everything is freed. */
+int clearstream_mpi_requests_free(void *requests) {
+    struct requests *set = requests;
+    for (int slot = 0; slot < set->count; slot++) {
+        int done = 0;
+        if (set->of[slot] == MPI_REQUEST_NULL) continue;
+        MPI_Cancel(&set->of[slot]);
+        MPI_Test(&set->of[slot], &done, MPI_STATUS_IGNORE);
+        if (!done) return 0;
+    }
+    free(set->statuses);
+    free(set);
+    return 1;
 }
 
 int clearstream_mpi_finalize(void) {

@@ -5,7 +5,7 @@ use std::{fs, path::Path, thread, time::Duration};
 use serde_json::Value;
 
 use super::{Programs, ground};
-use crate::{diagnosis::causes::Ground, error::BenchError};
+use crate::{diagnosis::causes::Ground, error::BenchError, results::spread};
 
 /// Connections from `alpha` to `beta`, some of which carry data all of the time: so many of them a second send 200 bytes.
 const CONNECTIONS: [(u32, u32); 3] = [(100, 1000), (1000, 1000), (10_000, 1000)];
@@ -82,17 +82,16 @@ fn row(program: &Path, count: u32, rate: u32) -> Result<String, BenchError> {
         longest_ms.push(document["longest_sample_ns"].as_f64().unwrap_or(f64::NAN) / 1e6);
         last = document;
     }
-    ratios.sort_by(f64::total_cmp);
-    longest_ms.sort_by(f64::total_cmp);
+    let (ratio, longest_ms) = (spread(ratios.into_iter()), spread(longest_ms.into_iter()));
     let percent = |ratio: f64| format!("{:.2} %", ratio * 100.0);
     Ok(format!(
         "| {} | {} ({} to {}) | {:.1} ms (at most {:.1} ms) | {:.1} ms | {} |\n",
         last["socket_count"],
-        percent(ratios[REPEATS / 2]),
-        percent(ratios[0]),
-        percent(ratios[REPEATS - 1]),
-        longest_ms[REPEATS / 2],
-        longest_ms[REPEATS - 1],
+        percent(ratio.median),
+        percent(ratio.least),
+        percent(ratio.most),
+        longest_ms.median,
+        longest_ms.most,
         last["interval_ns"].as_f64().unwrap_or(f64::NAN) / 1e6,
         last["sample_count"]
     ))

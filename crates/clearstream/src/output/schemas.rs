@@ -3,6 +3,7 @@
 use clearstream_iperf3::document::Iperf3Interval;
 use clearstream_messages::message::{MessagePoint, MessageSummary};
 use clearstream_messages::overlap::{OverlapPoint, OverlapSummary};
+use clearstream_rdma::{VerbsSample, VerbsSummary};
 use clearstream_schema::{
     JsonSchema,
     all_pairs::{AllPairsSummary, PairGoodput},
@@ -15,7 +16,7 @@ use clearstream_schema::{
     live::LiveSample,
     probe::ProbeSummary,
     provenance::Provenance,
-    rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSample, VerbsSummary},
+    rdma::{PingSummary, RdmaSample, RdmaSummary},
     record::{RunDocument, TrialDocument},
     storage::{StreamPoint, StreamSummary, metadata::MetadataPhase},
     study::StudyFile,

@@ -16,6 +16,7 @@ pub mod measure;
 pub mod pair;
 pub mod place;
 pub mod plan;
+pub mod rank;
 pub mod rdma;
 pub mod report;
 pub mod route;
@@ -116,6 +117,9 @@ pub enum Verb {
     /// Serve a controller on standard input and output
     #[command(hide = true)]
     Agent,
+    /// Be one of two ranks that measure over MPI
+    #[command(hide = true)]
+    Rank(rank::RankArgs),
 }
 
 /// When a verb ends what an earlier process has left unfinished on this host.
@@ -183,6 +187,7 @@ impl Verb {
             Self::Deploy(args) => args.run(out),
             Self::Defaults(args) => args.run(out),
             Self::Completions(args) => args.run(out),
+            Self::Rank(args) => args.run(out),
             Self::Agent => {
                 out.without_document("an agent")?;
                 crate::interrupt::leave_to_controller()?;

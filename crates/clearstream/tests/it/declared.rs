@@ -9,13 +9,14 @@ use clearstream_explore::document::{Exploration, Explored};
 use clearstream_explore::live_traffic::document;
 use clearstream_messages::message::MessageSummary;
 use clearstream_messages::overlap::OverlapSummary;
+use clearstream_rdma::VerbsSummary;
 use clearstream_schema::{
     all_pairs::AllPairsSummary,
     flow::FlowSummary,
     gateways::GatewaySummary,
     outcome::Outcome,
     probe::ProbeSummary,
-    rdma::{RdmaSummary, VerbsSummary},
+    rdma::RdmaSummary,
     semantics::StorageSemantics,
     storage::{StreamSummary, metadata::StorageMetadata},
 };

@@ -339,6 +339,11 @@ fn the_protocol_of_iwarp_does_no_input_or_output_and_reads_no_clock() {
         "clearstream_sys",
     ];
     let protocol = ["mpa", "ddp", "rdmap", "queue_pair"];
+    for module in protocol {
+        let source = root().join("crates/iwarp/src");
+        let is_there = source.join(module).is_dir() || source.join(module).with_extension("rs").is_file();
+        assert!(is_there, "there is no {module}");
+    }
     let found: Vec<_> = places(&["iwarp"], &barred)
         .into_iter()
         .filter(|place| {

@@ -8,9 +8,7 @@ use std::{
 };
 
 use crate::common::{clearstream, finish, run, signal};
-use crate::iperf3_programs::{
-    LIMIT, OurServer, TheirServer, bytes, event, free_port, iperf3, our_client, their_client,
-};
+use crate::iperf3_programs::{LIMIT, OurServer, TheirServer, bytes, event, iperf3, our_client, their_client};
 use serde_json::Value;
 
 #[test]
@@ -29,7 +27,7 @@ fn one_test_at_a_time() {
 
 #[test]
 fn nobody_and_somebody_else_are_named() {
-    let port = free_port();
+    let port = clearstream_testkit::listening::free_port().to_string();
     our_client(&format!("127.0.0.1:{port}"), &[]).refused(3, &["no iperf3 server", "nothing listens", &port]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();

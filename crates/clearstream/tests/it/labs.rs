@@ -308,7 +308,7 @@ fn root_faults_of_a_lab_are_injected_shown_and_cleared() {
 fn a_paired_daemon_serves_and_a_stranger_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = clearstream_testkit::listening::free_port();
     let listen = format!("127.0.0.1:{port}");
     let pair = |identity: &str, file: &str| {
         let token =

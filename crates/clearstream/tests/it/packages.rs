@@ -93,7 +93,7 @@ pub(crate) fn is_installed_without_a_package(folder: &Path, variables: &[(&str, 
     assert!(without.contains(&script.display().to_string()), "{without}");
     let ranks = done(&script.display().to_string(), &["--all", &beside.display().to_string()], &[]);
     assert!(ranks.status.success(), "{}", output_of(&ranks));
-    for file in ["clearstream-mpi.openmpi", "clearstream-mpi.mpich", "libclearstream_mpi.so"] {
+    for file in ["libclearstream_mpi.openmpi.so", "libclearstream_mpi.mpich.so", "libclearstream_mpi.so"] {
         fs::remove_file(beside.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
     let removed = done("make", &["-s", "uninstall", &destination], &[]);

@@ -103,7 +103,7 @@ fn a_flow_that_cannot_be_steered_runs_all_the_same() {
 
 #[test]
 fn flows_take_the_source_ports_of_a_list() {
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free = clearstream_testkit::listening::free_port;
     let list = [free(), free()];
     let text = format!("{},{}", list[0], list[1]);
     let arguments = ["flow", "localhost", "-P", "2", "-t", "200ms", "-O", "0s", "-i", "100ms", "--json"];

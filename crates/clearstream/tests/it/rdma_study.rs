@@ -12,9 +12,10 @@ use std::{
 
 use crate::common::{Lab, assert_valid, clearstream, finish, run};
 use clearstream::workloads::registry;
+use clearstream_rdma::{VERBS_SUMMARY_SCHEMA, VerbsSummary};
 use clearstream_record::Reader;
 use clearstream_schema::{
-    rdma::{RDMA_SUMMARY_SCHEMA, RdmaSample, RdmaSummary, VERBS_SUMMARY_SCHEMA, VerbsSummary},
+    rdma::{RDMA_SUMMARY_SCHEMA, RdmaSample, RdmaSummary},
     record::TrialDocument,
 };
 use clearstream_study::{PRACTICAL_RATIO, compare_levels, file};

@@ -148,19 +148,3 @@ fn what_guides_show_keeps_to_its_schema() {
         assert!(shown.contains(&format!("clearstream.{kind}")), "no guide shows a {kind}: {shown:?}");
     }
 }
-
-/// Study files of before there was more than one metric.
-#[test]
-fn older_keys_of_published_values_keep_to_the_schema() {
-    let study = |end: &str| {
-        let text = format!(
-            "schema = \"clearstream.study\"\nversion = 1\nname = \"older\"\ntitle = \"Older\"\n[[experiment]]\n\
-             name = \"one\"\ntitle = \"One\"\nworkload = \"flow\"\nfigure = \"bars\"\n\
-             [[experiment.published]]\nlabel = \"theirs\"\nsource = \"paper\"\n{end}"
-        );
-        document(&text, "a study")
-    };
-    assert_published(&study("low-gbps = 20.7\nhigh-gbps = 23.3\n"));
-    let wrong = std::panic::catch_unwind(|| assert_published(&study("low-mbps = 1.0\n")));
-    assert!(wrong.is_err(), "a key that there never was");
-}

@@ -4,12 +4,12 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    net::TcpListener,
     path::Path,
 };
 
 use clearstream::workloads::registry;
 use clearstream_schema::outcome::SettingValue;
+use clearstream_testkit::listening::free_ports;
 use serde_json::{Map, Value, json};
 
 use crate::common::run;
@@ -136,9 +136,9 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("flow", "steer-interface", "receive queues of a card"),
     ("message", "transport", "an MPI library"),
     ("message", "mpirun", "an MPI library"),
-    ("message", "mpi-program", "an MPI library"),
+    ("message", "mpi-library", "an MPI library"),
     ("overlap", "mpirun", "an MPI library"),
-    ("overlap", "mpi-program", "an MPI library"),
+    ("overlap", "mpi-library", "an MPI library"),
     ("rdma", "perftest", "a peer that is perftest"),
     ("rdma", "rx-depth", "a peer that is perftest"),
     ("storage-stream", "hosts", "several hosts"),
@@ -199,11 +199,6 @@ fn effective() -> Vec<(&'static str, &'static str, Value)> {
         ("rdma-0", "core", json!(0)),
         ("rdma-1", "revision", json!(1)),
     ]
-}
-
-fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
-    let held = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    held.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// All options of a workload, as its error names them.

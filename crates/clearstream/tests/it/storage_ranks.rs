@@ -281,12 +281,10 @@ fn root_slurm_starts_ranks_on_its_nodes() {
 
     // Messages: over MPI's own TCP, and over RDMA by the provider of libfabric.
     common::link_provider();
-    let program = folder.path().join("clearstream-mpi");
-    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/build");
-    assert!(Command::new(build).arg("mpicc.openmpi").arg(&program).status().unwrap().success());
+    let library = mpi.library.to_str().unwrap();
     for transport in ["mpi", "mpi-iwarp"] {
         let line = ["message", "--lab", &lab.0, "-s", "64KiB", "-n", "20", "-O", "1ms", "--verify", "--json"];
-        let job = ["--transport", transport, "--mpirun", "srun", "--mpi-program", program.to_str().unwrap()];
+        let job = ["--transport", transport, "--mpirun", "srun", "--mpi-library", library];
         let arguments: Vec<String> =
             [&line[..], &job].concat().iter().map(|&field| field.to_owned()).collect();
         let document = measured(&arguments);

@@ -123,8 +123,6 @@ struct ClientDocument {
     version: u32,
     name: String,
     pin: String,
-    /// Pairings from before scopes existed have none: measuring only.
-    #[serde(default)]
     scope: Scope,
 }
 

@@ -106,9 +106,9 @@ fn damaged_and_wrong_files_are_identified() {
     assert!(missing.contains("none.json"), "{missing}");
 }
 
-/// A pairing from before scopes existed permits measuring; an unknown scope permits nothing.
+/// A pairing without a scope, or with one that is unknown, permits nothing.
 #[test]
-fn scope_is_stored_and_defaults_to_measuring() {
+fn scope_is_stored_and_has_no_default() {
     let folder = tempfile::tempdir().unwrap();
     create(folder.path(), "alice", address(), Scope::Measure).unwrap();
     create(folder.path(), "bob", address(), Scope::MeasureAndChange).unwrap();
@@ -122,7 +122,7 @@ fn scope_is_stored_and_defaults_to_measuring() {
     assert_eq!(document["scope"], serde_json::json!(["measure", "change"]));
     document.as_object_mut().unwrap().remove("scope");
     fs::write(&file, document.to_string()).unwrap();
-    assert_eq!(scopes().unwrap(), [Scope::Measure, Scope::Measure]);
+    assert!(matches!(scopes(), Err(PairingError::Unusable { .. })));
     document["scope"] = serde_json::json!(["measure", "everything"]);
     fs::write(&file, document.to_string()).unwrap();
     assert!(matches!(scopes(), Err(PairingError::Unusable { .. })));

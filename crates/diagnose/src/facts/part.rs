@@ -169,7 +169,7 @@ pub(super) fn part<'a>(role: Role, end: End, evidence: &'a Evidence, used: &[&'a
     }
 }
 
-/// Records of older versions have the CPU time of all threads of a side only.
+/// Kernels without `CONFIG_SCHED_INFO` have the CPU time of threads only.
 fn summed_threads<'a>(sides: impl Iterator<Item = &'a SideInterval>) -> Option<ThreadShares> {
     let (mut run, mut all) = (0.0, 0.0);
     for side in sides {

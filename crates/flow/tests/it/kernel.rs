@@ -8,6 +8,7 @@ use clearstream_schema::{
     BitRate, ByteCount, CoreList, TimeSpan,
     flow::{Direction, FlowConfig, Protocol},
 };
+use clearstream_testkit::listening::free_ports;
 
 /// Output of `ss` for the connection between two ports, from the first one's side.
 fn ss(options: &str, local: u16, remote: u16) -> String {
@@ -24,13 +25,6 @@ fn number(text: &str, key: &str) -> Option<u64> {
 
 fn port(address: &str) -> u16 {
     address.rsplit(':').next().unwrap().parse().unwrap()
-}
-
-/// Two ports that are free now.
-fn free_ports() -> (u16, u16) {
-    let hold = || TcpListener::bind("127.0.0.1:0").unwrap();
-    let (one, two) = (hold(), hold());
-    (one.local_addr().unwrap().port(), two.local_addr().unwrap().port())
 }
 
 #[test]
@@ -59,7 +53,7 @@ fn a_maximum_segment_size_matches_ss() {
 
 #[test]
 fn fixed_ports_and_window_match_ss() {
-    let (source, destination) = free_ports();
+    let [source, destination] = free_ports();
     let config = FlowConfig {
         source_port: Some(source),
         destination_port: Some(destination),

@@ -20,7 +20,6 @@ use super::{
     preamble::{ADMITTED, PREAMBLE_BYTES, Secret},
     socket,
 };
-use crate::failure;
 
 /// Timeout of a connection without a complete preamble.
 const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -90,7 +89,7 @@ impl Listener {
         }
         let message =
             format!("no client connected within {} s; {}", CLIENT_TIMEOUT.as_secs(), firewall_advice("TCP"));
-        Err(failure(FailureKind::Connection, message))
+        Err(Failure::new(FailureKind::Connection, message))
     }
 }
 
@@ -116,7 +115,7 @@ pub fn connect(options: &SocketOptions, server: SocketAddr, secret: Secret) -> R
             }
             _ => format!("{server} closed the connection: {error}"),
         };
-        failure(FailureKind::Connection, message)
+        Failure::new(FailureKind::Connection, message)
     };
     socket.set_read_timeout(Some(CONNECT_TIMEOUT)).map_err(lost)?;
     socket.write_all(&secret.preamble()).map_err(lost)?;

@@ -4,8 +4,6 @@
 use clearstream_control::encoding::from_hex;
 use clearstream_schema::control::{Cookie, Failure, FailureKind};
 
-use crate::failure;
-
 /// Length of a preamble.
 pub(super) const PREAMBLE_BYTES: usize = 16;
 /// The server's reply to the preamble of its client.
@@ -28,9 +26,9 @@ impl Secret {
     /// Anything else.
     pub fn parse(cookie: &Cookie) -> Result<Self, Failure> {
         let bytes = from_hex(&cookie.0).ok().and_then(|bytes| bytes.try_into().ok());
-        bytes
-            .map(Self)
-            .ok_or_else(|| failure(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits"))
+        bytes.map(Self).ok_or_else(|| {
+            Failure::new(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits")
+        })
     }
 
     /// Returns the client's preamble: the bytes of the cookie.

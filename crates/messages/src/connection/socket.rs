@@ -15,8 +15,6 @@ use clearstream_schema::{
 };
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-use crate::failure;
-
 /// Keepalive idle time; a connection to a dead peer is closed after about twice
 /// this.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -79,10 +77,11 @@ pub(super) fn listen(
     let socket = open(options, any)?;
     let bind = |address| socket.bind(&SocketAddr::new(address, port).into());
     let in_use = |error: io::Error| match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            failure(FailureKind::InUse, format!("port {port} is in use on this host: choose another port"))
-        }
-        io::ErrorKind::PermissionDenied => failure(
+        io::ErrorKind::AddrInUse => Failure::new(
+            FailureKind::InUse,
+            format!("port {port} is in use on this host: choose another port"),
+        ),
+        io::ErrorKind::PermissionDenied => Failure::new(
             FailureKind::Unsupported,
             format!("port {port} is reserved for root: choose a port above 1023"),
         ),
@@ -96,8 +95,9 @@ pub(super) fn listen(
     .and_then(|()| socket.set_nonblocking(true))
     .map_err(in_use)?;
     let bound = socket.local_addr().map_err(step("read the socket's address"))?;
-    let bound =
-        bound.as_socket().ok_or_else(|| failure(FailureKind::Internal, "the socket has no IP address"))?;
+    let bound = bound
+        .as_socket()
+        .ok_or_else(|| Failure::new(FailureKind::Internal, "the socket has no IP address"))?;
     Ok((socket, bound))
 }
 

@@ -3,8 +3,6 @@
 use crate::message::{MessageConfig, MessageMethod};
 use clearstream_schema::control::{Failure, FailureKind};
 
-use crate::failure;
-
 /// Maximum message size: each side holds one per direction.
 pub(crate) const MESSAGE_MAX_BYTES: u64 = 64 << 20;
 /// Maximum number of messages in flight.
@@ -14,7 +12,7 @@ const PERTURBATION_MAX_BYTES: u64 = 1 << 20;
 
 /// Rejects invalid options, with a suggested correction.
 pub(crate) fn check(config: &MessageConfig) -> Result<(), Failure> {
-    let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
+    let wrong = |message: String| Err(Failure::new(FailureKind::Invalid, message));
     if config.perturbation_bytes() > PERTURBATION_MAX_BYTES {
         return wrong("perturbation must be 0B to 1MiB, as in 3B".to_owned());
     }

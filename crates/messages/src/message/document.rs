@@ -75,10 +75,10 @@ pub struct MessageConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "COMMAND")]
     pub mpirun: Option<String>,
-    /// Program of the ranks, with the same path on both hosts (default: clearstream-mpi beside this program, or in the PATH)
+    /// Library of the ranks, with the same path on both hosts, built by `make extras` (default: beside this program)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "PATH")]
-    pub mpi_program: Option<String>,
+    #[arg(long, value_name = "FILE")]
+    pub mpi_library: Option<String>,
     /// One message size instead of a range
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, short = 's', value_name = "BYTES", conflicts_with = "sizes")]
@@ -140,7 +140,7 @@ impl Default for MessageConfig {
             kind: MessageKind::default(),
             transport: MessageTransport::default(),
             mpirun: None,
-            mpi_program: None,
+            mpi_library: None,
             size: None,
             sizes: SizeRange { smallest: ByteCount(1), largest: ByteCount(8 << 20) },
             perturbation: None,

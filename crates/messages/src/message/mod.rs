@@ -30,5 +30,6 @@ mod workload;
 
 pub use document::*;
 pub use facts::*;
+pub use mpi::rank;
 pub use sides::Sides;
 pub use workload::Message;

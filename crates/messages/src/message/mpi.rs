@@ -2,12 +2,20 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use crate::message::{
-    MessageConfig, MessageKind, MessagePoint, MessageSideSettings, MessageSummary, MessageTransport,
+use clearstream_mpirun::{Ended, Ending, JobConfig, Line, ending_notice, network_notice, rank_arguments};
+use clearstream_schema::{control::Failure, notice::Notice, outcome::Outcome};
+use clearstream_sys::mpi::MpiProcess;
+use clearstream_workload::{HostSet, TrialError, Workload as _};
+
+use super::{
+    Message,
+    engine::{self, RankLink},
+    sides::kind,
 };
-use clearstream_mpirun::{Ended, Ending, JobConfig, Line, RanksProgram, ending_notice, network_notice};
-use clearstream_schema::{notice::Notice, outcome::Outcome};
-use clearstream_workload::{HostSet, TrialError};
+use crate::{
+    message::{MessageConfig, MessagePoint, MessageSideSettings, MessageSummary, MessageTransport},
+    ranks::{Say, introduce, part, tell_results},
+};
 
 /// Time of a size in addition to its duration and warm-up.
 const SIZE_GRACE: Duration = Duration::from_secs(30);
@@ -25,10 +33,9 @@ pub(super) fn run_on(
     let sizes = config.message_sizes();
     let job = JobConfig {
         mpirun: config.mpirun.as_deref(),
-        program: RanksProgram::Messages(config.mpi_program.as_deref()),
         read: Line::parse,
         over_iwarp: config.transport == MessageTransport::MpiIwarp,
-        arguments: program_arguments(config),
+        arguments: rank_arguments(Message.name(), config.mpi_library.as_deref(), &of_ranks(config))?,
         point_timeout: size_timeout(config),
         awaited: "result",
     };
@@ -51,34 +58,30 @@ pub(super) fn run_on(
     Ok(summary.outcome()?)
 }
 
-/// Command line of the ranks.
-fn program_arguments(config: &MessageConfig) -> Vec<String> {
-    let kind = match config.kind {
-        MessageKind::PingPong => "ping-pong",
-        MessageKind::Stream => "stream",
-        MessageKind::Bidirectional => "bidirectional",
-    };
-    let sizes: Vec<String> = config.message_sizes().iter().map(|size| size.bytes.to_string()).collect();
-    let core = |core: Option<u32>| core.map_or_else(|| "-".to_owned(), |core| core.to_string());
-    let cores = format!("{},{}", core(config.client_core), core(config.server_core));
-    let values = [
-        ("--kind", kind.to_owned()),
-        ("--sizes", sizes.join(",")),
-        ("--window", config.window.to_string()),
-        ("--warm-up-ns", config.warm_up.0.to_string()),
-        ("--cores", cores),
-        match config.iterations {
-            Some(iterations) => ("--iterations", iterations.to_string()),
-            None => ("--duration-ns", config.duration.0.to_string()),
-        },
-    ];
-    let mut arguments: Vec<String> =
-        values.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
-    arguments.extend(config.verify.then(|| "--verify".to_owned()));
-    arguments
+/// What the ranks are told: who starts them is no business of theirs.
+fn of_ranks(config: &MessageConfig) -> MessageConfig {
+    MessageConfig { mpirun: None, mpi_library: None, ..config.clone() }
 }
 
-/// Maximum time of one size, warm-up included: the program bounds it by ten
+/// Measures as one of the two ranks of a job; rank 0 says who takes part, and the results.
+///
+/// # Errors
+/// What this rank cannot do, or what it lost.
+pub fn rank(process: &MpiProcess, config: &MessageConfig, say: Say<'_, MessagePoint>) -> Result<(), Failure> {
+    super::check::check(config)?;
+    introduce(process, [config.client_core, config.server_core], say)?;
+    let link = RankLink::new(process, config);
+    let mut link = link.map_err(|error| Failure::of_system("get memory for the messages", &error))?;
+    let failed = |error: engine::EngineError| Failure::new(kind(&error), error.to_string());
+    match process.rank() {
+        0 => tell_results(say, |on_point| engine::measure(&mut link, config, on_point).map_err(failed)),
+        _ => engine::serve(&mut link, config).map_err(failed),
+    }?;
+    drop(link);
+    part(process)
+}
+
+/// Maximum time of one size, warm-up included: the ranks bound it by ten
 /// times the duration, and its warm-up doubles its iterations.
 pub(super) fn size_timeout(config: &MessageConfig) -> Duration {
     let warm_up = config.warm_up.to_std().saturating_mul(4);

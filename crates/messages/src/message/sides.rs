@@ -17,10 +17,7 @@ use super::{
     check::check,
     engine::{self, EngineError, Link, capacity},
 };
-use crate::{
-    connection::{self, Listener, Secret, SocketOptions},
-    failure,
-};
+use crate::connection::{self, Listener, Secret, SocketOptions};
 
 /// The measurement between two agents.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -106,14 +103,14 @@ fn transfer(
     };
     if let Err(error) = result {
         side.peer_closed = error.is_closed_by_peer();
-        side.failure = Some(failure(kind(&error), error.to_string()));
+        side.failure = Some(Failure::new(kind(&error), error.to_string()));
     }
     Ok(side)
 }
 
 fn no_link(method: MessageMethod, error: &io::Error) -> Failure {
     match method {
-        MessageMethod::IoUring => failure(
+        MessageMethod::IoUring => Failure::new(
             FailureKind::Unsupported,
             format!("io_uring is not available on this host ({error}): choose another method"),
         ),
@@ -121,11 +118,12 @@ fn no_link(method: MessageMethod, error: &io::Error) -> Failure {
     }
 }
 
-fn kind(error: &EngineError) -> FailureKind {
+pub(super) fn kind(error: &EngineError) -> FailureKind {
     match error {
-        EngineError::Connection(_) | EngineError::Damaged { .. } | EngineError::Miscounted { .. } => {
-            FailureKind::Connection
-        }
+        EngineError::Connection(_)
+        | EngineError::Library(_)
+        | EngineError::Damaged { .. }
+        | EngineError::Miscounted { .. } => FailureKind::Connection,
         EngineError::TooLarge(_) => FailureKind::Invalid,
     }
 }

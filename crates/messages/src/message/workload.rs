@@ -18,7 +18,7 @@ use clearstream_workload::{
 };
 
 use super::{Sides, check::check, formats, mpi, table};
-use crate::{failure, refuse_options_of_mpi};
+use crate::refuse_options_of_mpi;
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -119,13 +119,13 @@ impl Verb for Message {
 
     fn check_effect(&self, config: &MessageConfig) -> Result<(), Failure> {
         if config.kind == MessageKind::PingPong && config.window != MessageConfig::default().window {
-            return Err(failure(
+            return Err(Failure::new(
                 FailureKind::Invalid,
                 "--window is for streams of messages: a ping-pong has one in flight; leave it out, or write \
                  --kind stream",
             ));
         }
-        let of_mpi = [("--mpirun", config.mpirun.is_some()), ("--mpi-program", config.mpi_program.is_some())];
+        let of_mpi = [("--mpirun", config.mpirun.is_some()), ("--mpi-library", config.mpi_library.is_some())];
         refuse_options_of_mpi(config.transport.is_mpi(), of_mpi)
     }
 

@@ -3,8 +3,6 @@
 use crate::overlap::OverlapConfig;
 use clearstream_schema::control::{Failure, FailureKind};
 
-use crate::failure;
-
 /// Maximum message size.
 const MESSAGE_MAX_BYTES: u64 = 64 << 20;
 /// Maximum number of messages in flight.
@@ -18,7 +16,7 @@ const PER_DECADE_MAX: u32 = 100;
 
 /// Rejects invalid options, with a suggested correction.
 pub(crate) fn check(config: &OverlapConfig) -> Result<(), Failure> {
-    let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
+    let wrong = |message: String| Err(Failure::new(FailureKind::Invalid, message));
     if !(1..=MESSAGE_MAX_BYTES).contains(&config.size.0) {
         return wrong("messages must have 1B to 64MiB".to_owned());
     }

@@ -8,14 +8,14 @@ use clearstream_schema::control::Failure;
 use clearstream_workload::two_sided::Hold;
 use socket2::Socket;
 
-use super::engine::{Control, Iwarp, IwarpServer, Tcp, Transport};
+use super::engine::{Iwarp, IwarpServer, SocketControl, Tcp, Transport};
 use crate::connection::{self, Listener, Secret, SocketOptions};
 
 /// Connections of one side.
 #[derive(Debug)]
 pub struct Connections {
-    pub(super) control: Control,
-    pub(super) data: Box<dyn Transport>,
+    pub(super) control: SocketControl,
+    pub(super) data: Box<dyn Transport + Send>,
     pub(super) settings: OverlapSideSettings,
 }
 
@@ -95,17 +95,17 @@ fn options(config: &OverlapConfig) -> SocketOptions {
     SocketOptions { port: config.port, ..SocketOptions::default() }
 }
 
-fn control(socket: Socket, hold: &Hold) -> Result<Control, Failure> {
+fn control(socket: Socket, hold: &Hold) -> Result<SocketControl, Failure> {
     connection::settle(&socket, false)?;
     hold.hold(&socket)?;
-    Ok(Control::new(socket))
+    Ok(SocketControl::new(socket))
 }
 
 fn tcp(
     socket: Socket,
     config: &OverlapConfig,
     hold: &Hold,
-) -> Result<(Box<dyn Transport>, OverlapSideSettings), Failure> {
+) -> Result<(Box<dyn Transport + Send>, OverlapSideSettings), Failure> {
     let found = connection::settle(&socket, false)?;
     hold.hold(&socket)?;
     let settings = OverlapSideSettings {
@@ -119,6 +119,6 @@ fn tcp(
     Ok((Box::new(Tcp::new(socket, size, config.window)), settings))
 }
 
-fn boxed((data, settings): (Iwarp, OverlapSideSettings)) -> (Box<dyn Transport>, OverlapSideSettings) {
+fn boxed((data, settings): (Iwarp, OverlapSideSettings)) -> (Box<dyn Transport + Send>, OverlapSideSettings) {
     (Box::new(data), settings)
 }

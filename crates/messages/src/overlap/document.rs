@@ -57,10 +57,10 @@ pub struct OverlapConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "COMMAND")]
     pub mpirun: Option<String>,
-    /// Program of the ranks, with the same path on both hosts (default: clearstream-mpi beside this program, or in the PATH)
+    /// Library of the ranks, with the same path on both hosts, built by `make extras` (default: beside this program)
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "PATH")]
-    pub mpi_program: Option<String>,
+    #[arg(long, value_name = "FILE")]
+    pub mpi_library: Option<String>,
     /// Message size
     #[arg(long, short = 's', value_name = "BYTES", default_value_t = OverlapConfig::default().size)]
     pub size: ByteCount,
@@ -107,7 +107,7 @@ impl Default for OverlapConfig {
             method: OverlapMethod::default(),
             progress: RdmaProgress::default(),
             mpirun: None,
-            mpi_program: None,
+            mpi_library: None,
             size: ByteCount(100 << 10),
             window: 16,
             work: CountRange { smallest: 100, largest: 100_000_000 },

@@ -78,6 +78,8 @@ pub struct OverlapMeasured {
     pub client_cpu_ns: u64,
     /// CPU time of the server.
     pub server_cpu_ns: u64,
+    /// [`OverlapPoint::interfaces`].
+    pub interfaces: Option<InterfaceBytes>,
 }
 
 impl OverlapMeasured {
@@ -101,7 +103,7 @@ impl OverlapMeasured {
             wait_ns,
             client_cpu_ratio: self.client_cpu_ns as f64 / elapsed,
             server_cpu_ratio: self.server_cpu_ns as f64 / elapsed,
-            interfaces: None,
+            interfaces: self.interfaces,
         }
     }
 }

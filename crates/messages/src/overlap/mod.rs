@@ -10,8 +10,9 @@
 //! - *post-work-wait*: in each cycle the client posts a window of messages in each
 //!   direction, works, and waits for all of them; the server does so without work.
 //!
-//! Messages go over a transport, TCP or software iWARP; a TCP connection of its
-//! own carries the protocol between client and server.
+//! Messages go over a transport, TCP or software iWARP, and a TCP connection of its
+//! own carries the protocol between client and server; or both go over MPI, between
+//! two ranks.
 
 mod check;
 mod connect;
@@ -28,5 +29,6 @@ mod workload;
 
 pub use document::*;
 pub use facts::*;
+pub use mpi::rank;
 pub use sides::Sides;
 pub use workload::Overlap;

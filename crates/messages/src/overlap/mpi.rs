@@ -2,18 +2,27 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use crate::overlap::{
-    OverlapConfig, OverlapMethod, OverlapPoint, OverlapSideSettings, OverlapSummary, OverlapTransport,
+use clearstream_mpirun::{Ended, Ending, JobConfig, Line, ending_notice, network_notice, rank_arguments};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    outcome::Outcome,
 };
-use clearstream_mpirun::{Ended, Ending, JobConfig, Line, RanksProgram, ending_notice, network_notice};
-use clearstream_schema::outcome::Outcome;
+use clearstream_sys::mpi::MpiProcess;
 use clearstream_workload::{HostSet, TrialError, Workload as _};
 
-use super::Overlap;
+use super::{
+    Overlap,
+    engine::{self, EngineError, RankControl, RankMessages, Session},
+};
+use crate::{
+    ProcessCosts,
+    overlap::{OverlapConfig, OverlapPoint, OverlapSideSettings, OverlapSummary, OverlapTransport},
+    ranks::{Say, introduce, part, tell_results},
+};
 
 /// Time of an interval of work in addition to its own.
 const POINT_GRACE: Duration = Duration::from_secs(30);
-/// The program takes at most ten durations, and the warm-up doubles its cycles.
+/// The ranks take at most ten durations, and the warm-up doubles its cycles.
 const OVERTIME: u32 = 12;
 /// Maximum of a timeout: no deadline overflows.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 86_400);
@@ -28,10 +37,9 @@ pub(super) fn run_on(
     let mut points: Vec<OverlapPoint> = Vec::new();
     let job = JobConfig {
         mpirun: config.mpirun.as_deref(),
-        program: RanksProgram::Messages(config.mpi_program.as_deref()),
         read: Line::parse,
         over_iwarp: config.transport == OverlapTransport::MpiIwarp,
-        arguments: program_arguments(config),
+        arguments: rank_arguments(Overlap.name(), config.mpi_library.as_deref(), &of_ranks(config))?,
         point_timeout: point_timeout(config),
         awaited: "result",
     };
@@ -58,30 +66,36 @@ pub(super) fn run_on(
     Ok(summary.outcome()?)
 }
 
-/// Command line of the ranks.
-fn program_arguments(config: &OverlapConfig) -> Vec<String> {
-    let kind = match config.method {
-        OverlapMethod::Polling => "overlap-polling",
-        OverlapMethod::PostWorkWait => "overlap-wait",
+/// What the ranks are told: who starts them is no business of theirs.
+fn of_ranks(config: &OverlapConfig) -> OverlapConfig {
+    OverlapConfig { mpirun: None, mpi_library: None, ..config.clone() }
+}
+
+/// Measures as one of the two ranks of a job; rank 0 says who takes part, and the results.
+///
+/// # Errors
+/// What this rank cannot do, or what it lost.
+pub fn rank(process: &MpiProcess, config: &OverlapConfig, say: Say<'_, OverlapPoint>) -> Result<(), Failure> {
+    super::check::check(config)?;
+    introduce(process, [config.client_core, config.server_core], say)?;
+    let size = usize::try_from(config.size.0).unwrap_or(usize::MAX);
+    let data = RankMessages::new(process, size, config.window);
+    let data = data.map_err(|error| Failure::of_system("get memory for the messages", &error))?;
+    let stop = AtomicBool::new(false);
+    let mut session = Session {
+        control: Box::new(RankControl(process)),
+        data: Box::new(data),
+        costs: ProcessCosts::with_interfaces(),
+        stop: &stop,
+        config,
     };
-    let works: Vec<String> = config.work_counts().iter().map(u64::to_string).collect();
-    let core = |core: Option<u32>| core.map_or_else(|| "-".to_owned(), |core| core.to_string());
-    let values = [
-        ("--kind", kind.to_owned()),
-        ("--sizes", config.size.0.to_string()),
-        ("--window", config.window.to_string()),
-        ("--work", works.join(",")),
-        ("--warm-up-ns", config.warm_up.0.to_string()),
-        ("--cores", format!("{},{}", core(config.client_core), core(config.server_core))),
-        match config.iterations {
-            Some(iterations) => ("--iterations", iterations.to_string()),
-            None => ("--duration-ns", config.duration.0.to_string()),
-        },
-    ];
-    let mut arguments: Vec<String> =
-        values.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
-    arguments.extend(config.verify.then(|| "--verify".to_owned()));
-    arguments
+    let failed = |error: EngineError| Failure::new(FailureKind::Connection, error.to_string());
+    match process.rank() {
+        0 => tell_results(say, |on_point| engine::measure(&mut session, on_point).map_err(failed)),
+        _ => engine::serve(&mut session).map_err(failed),
+    }?;
+    drop(session);
+    part(process)
 }
 
 /// Maximum time of one interval of work, the work alone included.

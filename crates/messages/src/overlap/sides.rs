@@ -14,7 +14,7 @@ use super::{
     connect::{Connections, Waiting, connect},
     engine::{self, EngineError, Session},
 };
-use crate::{connection::Secret, failure};
+use crate::{ProcessCosts, connection::Secret};
 
 /// The measurement between two agents.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -88,13 +88,14 @@ fn transfer(
     work: impl FnOnce(&mut Session<'_>) -> Result<(), EngineError>,
 ) -> Side<OverlapSideSettings> {
     let Connections { control, data, settings } = connections;
-    let mut session = Session { control, data, stop: hold.flag(), config };
+    let (control, costs) = (Box::new(control), ProcessCosts::of_processors());
+    let mut session = Session { control, data, costs, stop: hold.flag(), config };
     let result = work(&mut session);
     drop(session);
     let mut side = Side { report: OverlapSideSettings { core, ..settings }, ..Side::default() };
     if let Err(error) = result {
         side.peer_closed = error.is_closed_by_peer();
-        side.failure = Some(failure(FailureKind::Connection, error.to_string()));
+        side.failure = Some(Failure::new(FailureKind::Connection, error.to_string()));
     }
     side
 }

@@ -126,6 +126,7 @@ mod tests {
             phases_ns: Some([100_000, 800_000, 100_000]),
             client_cpu_ns: 500_000,
             server_cpu_ns: 1_000_000,
+            interfaces: None,
         };
         let config = OverlapConfig { method: OverlapMethod::PostWorkWait, ..OverlapConfig::default() };
         let of = OverlapSummary {

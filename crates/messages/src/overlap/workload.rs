@@ -19,7 +19,7 @@ use clearstream_workload::{
 };
 
 use super::{Sides, check::check, mpi, table};
-use crate::{failure, refuse_options_of_mpi};
+use crate::refuse_options_of_mpi;
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -116,12 +116,12 @@ impl Verb for Overlap {
 
     fn check_effect(&self, config: &OverlapConfig) -> Result<(), Failure> {
         if config.transport != OverlapTransport::Iwarp && config.progress != RdmaProgress::default() {
-            return Err(failure(
+            return Err(Failure::new(
                 FailureKind::Invalid,
                 "--progress is of this program's own queue pairs: leave it out, or write --transport iwarp",
             ));
         }
-        let of_mpi = [("--mpirun", config.mpirun.is_some()), ("--mpi-program", config.mpi_program.is_some())];
+        let of_mpi = [("--mpirun", config.mpirun.is_some()), ("--mpi-library", config.mpi_library.is_some())];
         refuse_options_of_mpi(config.transport.is_mpi(), of_mpi)
     }
 

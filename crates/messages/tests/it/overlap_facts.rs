@@ -17,6 +17,7 @@ fn measured(work_count: u64, messages: u64, work_alone_ns: u64) -> OverlapMeasur
         client_cpu_ns: 1_500_000_000,
         server_cpu_ns: 250_000_000,
         phases_ns: None,
+        interfaces: None,
     }
 }
 

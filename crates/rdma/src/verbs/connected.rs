@@ -12,9 +12,11 @@ use clearstream_iwarp::{
     },
     work::{Completed, Completion, Data, Operation, Status},
 };
-use clearstream_schema::rdma::{RdmaConfig, VerbsCall, VerbsConfig};
+use clearstream_schema::rdma::RdmaConfig;
 
-use super::{DEPTH, PAGE_BYTES, SHORT_CALLS, Samples, options, peer, receive_request, timed};
+use super::{
+    DEPTH, PAGE_BYTES, SHORT_CALLS, Samples, VerbsCall, VerbsConfig, options, peer, receive_request, timed,
+};
 use crate::{
     blocking::{closure, overrun},
     client::check_server,

@@ -6,6 +6,7 @@
 //! the calls that need a peer, [`peer`] is that peer.
 
 mod connected;
+mod document;
 pub(crate) mod peer;
 
 use std::{
@@ -21,8 +22,9 @@ use clearstream_iwarp::{
         raw::{CompletionQueue, QueuePair, QueuePairOptions, ReceiveRequest},
     },
 };
-use clearstream_schema::rdma::{VerbsCall, VerbsConfig, VerbsSummary};
 use rustix::event::epoll;
+
+pub use document::{VERBS_SUMMARY_SCHEMA, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary};
 
 use crate::{data_queue_pairs::open_rnic, error::RdmaError, negotiation::Cookie, samples::nanoseconds};
 

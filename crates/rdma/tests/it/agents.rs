@@ -7,13 +7,13 @@ use std::{
 
 use clearstream_control::{Peer, PeerError, Services, memory_pair};
 use clearstream_rdma::{
-    AgentError, Agents, RdmaAgent,
+    AgentError, Agents, RdmaAgent, VerbsCall, VerbsConfig,
     calls::{Measure, Progress, Serve, Stop},
 };
 use clearstream_schema::{
     ByteCount, TimeSpan,
     control::{Cookie, FailureKind},
-    rdma::{RdmaConfig, RdmaOperation, RdmaProgress, RdmaSample, SizeList, VerbsCall, VerbsConfig},
+    rdma::{RdmaConfig, RdmaOperation, RdmaProgress, RdmaSample, SizeList},
 };
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

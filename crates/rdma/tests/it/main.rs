@@ -6,3 +6,4 @@ mod hostile_peers;
 mod immediate;
 mod peer;
 mod pings;
+mod verbs_document;

@@ -12,12 +12,10 @@ use crate::{ByteCount, TimeSpan, notice::Notice};
 mod options;
 mod outcome;
 mod sample;
-mod verbs;
 
 pub use options::RdmaOptions;
 pub use outcome::RDMA_SUMMARY_SCHEMA;
 pub use sample::RdmaSample;
-pub use verbs::{VERBS_SUMMARY_SCHEMA, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary};
 
 /// Largest message of `all` sizes.
 const LARGEST_OF_ALL: u64 = 8 << 20;

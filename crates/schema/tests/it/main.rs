@@ -17,7 +17,6 @@ mod prefix;
 mod probe;
 mod rdma;
 mod rdma_options;
-mod rdma_verbs;
 mod routing_table;
 mod scope;
 mod storage;

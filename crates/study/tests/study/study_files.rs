@@ -253,7 +253,6 @@ fn a_published_value_is_of_a_metric_of_its_experiment_in_a_unit_of_it() {
     };
     for (workload, keys) in [
         ("flow", "high = 3.0\n"),
-        ("flow", "low-gbps = 3.0\n"),
         ("flow", "metric = \"rtt\"\nunit = \"ms\"\nlow = 17\n"),
         ("message", "metric = \"latency\"\nunit = \"us\"\n"),
         ("rdma", "metric = \"message-rate\"\nunit = \"1/s\"\nhigh = 1e6\n"),

@@ -4,12 +4,12 @@ use std::{
     cell::RefCell,
     ffi::OsString,
     io::{BufRead, BufReader},
-    net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
+use clearstream_testkit::listening::free_port;
 use serde_json::Value;
 
 use crate::common::{Run, assert_published, assert_valid, clearstream, eventually, finish, run, signal};
@@ -57,11 +57,6 @@ pub(crate) fn iperf3(arguments: &[&str]) -> Child {
     })
 }
 
-/// An unused port, as text.
-pub(crate) fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
-}
-
 /// Waits for a listener in the kernel's tables: a connection would be taken for a client.
 pub(crate) fn wait_for_listener(port: &str) {
     let place = format!(":{:04X} ", port.parse::<u16>().unwrap());
@@ -85,7 +80,7 @@ pub(crate) struct TheirServer {
 
 impl TheirServer {
     pub(crate) fn start() -> Self {
-        let port = free_port();
+        let port = free_port().to_string();
         let child = iperf3(&["-s", "-1", "-J", "-B", "127.0.0.1", "-p", &port]);
         wait_for_listener(&port);
         Self { child: Some(child), port }

@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Lab, clearstream, eventually, finish, run, signal};
-use library::{Library, libraries};
+use crate::common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
+use library::libraries;
 use serde_json::Value;
 
 fn notices(document: &Value) -> Vec<&str> {
@@ -125,8 +125,7 @@ fn root_a_killed_rank_ends_the_job_and_is_named() {
             let arguments = ["--lab", &lab.0, "--sizes", "1B-2B", "-t", "300s"];
             let child = clearstream(&library.arguments(&arguments)).spawn().unwrap();
             let id = child.id();
-            // A supervisor and the rank itself, per host.
-            eventually(Duration::from_secs(30), "all ranks run", || library.ranks().len() == 4);
+            eventually(Duration::from_secs(30), "both ranks run", || library.ranks().len() == 2);
             let rank = rank_on(&library.ranks(), host);
             // The job is set up when the ranks have exchanged messages; before, the launcher
             // itself may fail first.
@@ -176,18 +175,23 @@ fn root_the_launcher_reaches_the_other_host_by_ssh() {
     }
 }
 
-/// Trials of the built-in study, started from `mpirun` and the ranks' program of the PATH.
+/// Trials of the built-in study, started by `mpirun` of the PATH with the library beside the program.
 #[test]
 fn root_the_study_of_the_paper_measures_over_mpi_in_a_lab() {
     let folder = tempfile::tempdir().unwrap();
     let lab = Lab::of_two_hosts(folder.path(), "mpi-study");
-    let programs = libraries()[0].program.parent().unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    for library in libraries() {
+        let beside = common::program().with_file_name(library.library.file_name().unwrap());
+        // Another test may be loading the one that is there.
+        let whole = tempfile::NamedTempFile::new_in(beside.parent().unwrap()).unwrap();
+        fs::copy(&library.library, whole.path()).unwrap();
+        whole.persist(beside).unwrap();
+    }
     let runs = folder.path().join("runs");
     let arguments =
         ["study", "run", "iwarp-verbs", "--lab", &lab.0, "--quick", "--experiment", "mpi-latency"];
     let arguments = [&arguments[..], &["--runs", runs.to_str().unwrap()]].concat();
-    let child = clearstream(&arguments).env("PATH", path).spawn().unwrap();
+    let child = clearstream(&arguments).spawn().unwrap();
     finish(child, Duration::from_secs(120)).ok();
     let run = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
     let trials = fs::read_to_string(run.join("trials.jsonl")).unwrap();
@@ -203,27 +207,24 @@ fn root_the_study_of_the_paper_measures_over_mpi_in_a_lab() {
     }
 }
 
-/// The ranks' program by itself: every message of the methods of COMB arrives, undamaged.
+/// Every message of the methods of COMB arrives, undamaged.
 #[test]
 fn ranks_work_beside_messages_by_both_methods() {
     for library in libraries() {
-        for kind in ["overlap-polling", "overlap-wait"] {
-            let mut command = common::mpirun(&library.mpirun, 2);
-            command.arg(&library.program).args(["--kind", kind, "--sizes", "4096"]);
-            command.args(["--window", "8", "--work", "1000", "--iterations", "20"]);
-            let output = command.args(["--warm-up-ns", "1", "--verify"]).output().unwrap();
-            let case = format!("{} {kind}: {output:?}", library.name);
-            assert!(output.status.success(), "{case}");
-            let lines = String::from_utf8(output.stdout).unwrap();
-            let line = lines.lines().find(|line| line.contains("\"event\":\"point\"")).expect(&case);
-            let point: Value = serde_json::from_str(line).unwrap();
+        for method in ["polling", "post-work-wait"] {
+            let own = ["overlap", "localhost", "--method", method, "-s", "4KiB", "-w", "8", "--work", "1000"];
+            let measured = ["-n", "20", "-O", "0ms", "--verify", "--json"];
+            let document = run(&[&own[..], &measured, &library.options()].concat()).json();
+            assert_valid("overlap", &document);
+            let case = format!("{} {method}: {document}", library.name);
+            let point = &document["points"][0];
             assert_eq!(point["server_received_count"], point["client_received_count"], "{case}");
             assert_eq!((&point["work_count"], &point["cycle_count"]), (&1000.into(), &20.into()), "{case}");
             let number = |name: &str| point[name].as_f64().unwrap();
             let elapsed = number("elapsed_ns");
             let availability = number("work_alone_ns") / elapsed;
             assert!((number("availability_ratio") - availability).abs() < 1e-3, "{case}");
-            if kind == "overlap-wait" {
+            if method == "post-work-wait" {
                 // Windows of 8 messages in each direction; the times of a cycle are all there is.
                 assert_eq!(point["client_received_count"], 20 * 8, "{case}");
                 let cycles = number("post_ns") + number("work_ns") + number("wait_ns");
@@ -233,17 +234,13 @@ fn ranks_work_beside_messages_by_both_methods() {
     }
 }
 
-/// The rank on a host, which is a child of its supervisor there.
+/// The rank on a host.
 fn rank_on(processes: &[u32], host: &str) -> u32 {
-    let is_there = |id: u32| {
+    let is_there = |id: &&u32| {
         let name = Command::new("nsenter").args(["-u", "-t", &id.to_string(), "hostname"]).output().unwrap();
         String::from_utf8(name.stdout).unwrap().trim() == host
     };
-    let parent = |id: u32| {
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
-        stat.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().parse::<u32>().unwrap()
-    };
-    *processes.iter().find(|id| processes.contains(&parent(**id)) && is_there(**id)).unwrap()
+    *processes.iter().find(is_there).unwrap()
 }
 
 /// An interrupt keeps what was measured; SIGKILL leaves no time for anything, and nothing stays.
@@ -253,7 +250,7 @@ fn an_end_of_the_command_ends_the_ranks() {
         for name in ["INT", "KILL"] {
             let arguments = ["localhost", "--sizes", "1B-2B", "-t", "300s"];
             let mut child = clearstream(&library.arguments(&arguments)).spawn().unwrap();
-            eventually(Duration::from_secs(30), "all ranks run", || library.ranks().len() == 4);
+            eventually(Duration::from_secs(30), "both ranks run", || library.ranks().len() == 2);
             signal(child.id(), name);
             if name == "INT" {
                 assert_eq!(finish(child, Duration::from_secs(30)).code(), 130);
@@ -273,15 +270,13 @@ fn mistakes_are_reported_with_what_to_do() {
         run(&arguments)
     };
     let [openmpi, mpich] = libraries() else { panic!("two") };
-    let program = |library: &Library| library.program.to_str().unwrap().to_owned();
     let none = ["--transport", "mpi", "--mpirun", "mpirun.nobody"];
     here(&none).refused(5, &["mpirun.nobody is not on this host", "apt-get install"]);
-    let missing = ["--transport", "mpi", "--mpirun", &openmpi.mpirun, "--mpi-program", "/nonexistent/ranks"];
-    here(&missing).refused(5, &["/nonexistent/ranks", "make extras"]);
+    let missing = ["--transport", "mpi", "--mpirun", &openmpi.mpirun, "--mpi-library", "/nonexistent.so"];
+    here(&missing).refused(5, &["/nonexistent.so", "make extras"]);
     for (launcher, built) in [(openmpi, mpich), (mpich, openmpi)] {
-        let path = program(built);
-        let wrong = ["--transport", "mpi", "--mpirun", &launcher.mpirun, "--mpi-program", &path];
-        here(&wrong).refused(5, &["built for another MPI library"]);
+        let wrong = ["--transport", "mpi", "--mpirun", &launcher.mpirun, "--mpi-library", built.path()];
+        here(&wrong).refused(5, &["is of another MPI than the launcher"]);
     }
     here(&["--mpirun", "mpirun.mpich"]).refused(2, &["--transport mpi"]);
     here(&["--transport", "mpi", "--nagle"]).refused(2, &["nagle is an option of TCP"]);
@@ -311,24 +306,22 @@ fn a_changed_byte_of_a_verified_message_ends_the_job() {
         let source = folder.path().join("changed.c");
         fs::write(&source, CHANGED).unwrap();
         let object = folder.path().join(format!("changed.{}.so", library.name));
-        let compiler = format!("mpicc.{}", library.name);
-        let mut command = Command::new(&compiler);
+        let mut command = Command::new(&library.compiler);
         command.args(["-shared", "-fPIC", "-o"]).arg(&object).arg(&source).arg("-ldl");
-        assert!(command.status().unwrap().success(), "{compiler}");
-        // A program that preloads it, in the place of the ranks'.
-        let wrapper = folder.path().join(format!("ranks.{}", library.name));
-        let (object, program) = (object.display(), library.program.display());
-        fs::write(&wrapper, format!("#!/bin/sh\nLD_PRELOAD={object} exec {program} \"$@\"\n")).unwrap();
-        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
-        let wrapper = wrapper.to_str().unwrap();
-        let arguments =
-            ["message", "localhost", "-s", "64B", "-n", "20", "-O", "0ms", "--verify", "--transport", "mpi"];
-        let mut all = arguments.to_vec();
-        all.extend(["--mpirun", &library.mpirun, "--mpi-program", wrapper]);
+        assert!(command.status().unwrap().success(), "{}", library.compiler);
+        // The launcher has the ranks load it before everything else.
+        let object = object.display();
+        let launcher = match library.name {
+            "openmpi" => format!("{} -x LD_PRELOAD={object}", library.mpirun),
+            _ => format!("{} -genv LD_PRELOAD {object}", library.mpirun),
+        };
+        let arguments = ["message", "localhost", "-s", "64B", "-n", "20", "-O", "0ms", "--verify"];
+        let job = ["--transport", "mpi", "--mpirun", &launcher, "--mpi-library", library.path()];
+        let mut all = [&arguments[..], &job].concat();
         let ended = run(&all);
         assert_ne!(ended.code(), 0);
-        assert!(ended.stderr.contains("arrived damaged"), "{}: {}", library.name, ended.stderr);
-        assert!(ended.stderr.contains("at byte 17"), "{}: {}", library.name, ended.stderr);
+        let named = ended.stderr.contains("message 2 of 64 bytes: byte 17 is");
+        assert!(named, "{}: {}", library.name, ended.stderr);
         // Without verification nobody sees it.
         all.retain(|option| *option != "--verify");
         run(&all).ok();
@@ -342,7 +335,7 @@ fn root_a_study_compares_tcp_with_mpi() {
     let lab = Lab::of_two_hosts(folder.path(), "mpi-study");
     let (study, runs) = (folder.path().join("transports.toml"), folder.path().join("runs"));
     let library = &libraries()[1];
-    let text = STUDY.replace("PROGRAM", library.program.to_str().unwrap()).replace("MPIRUN", &library.mpirun);
+    let text = STUDY.replace("LIBRARY", library.path()).replace("MPIRUN", &library.mpirun);
     fs::write(&study, text).unwrap();
     run(&["study", "run", study.to_str().unwrap(), "--lab", &lab.0, "--runs", runs.to_str().unwrap()]).ok();
     let record = fs::read_dir(&runs).unwrap().flatten().next().unwrap().path();
@@ -375,7 +368,7 @@ figure = "curve"
 iterations = 20
 warm-up = "1ms"
 mpirun = "MPIRUN"
-mpi-program = "PROGRAM"
+mpi-library = "LIBRARY"
 [experiment.factors]
 size = ["1B", "1KiB"]
 transport = ["tcp", "mpi"]

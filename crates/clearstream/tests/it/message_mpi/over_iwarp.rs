@@ -14,9 +14,8 @@ fn root_mpi_over_iwarp_reaches_the_other_host_by_rdma_or_is_refused() {
     let _lab = Lab::of_two_hosts(folder.path(), &name);
     let arguments = |library: &Library| {
         let all = ["message", "--lab", &name, "-O", "1ms", "-s", "64KiB", "-n", "20", "--verify", "--json"];
-        let program = library.program.to_str().unwrap().to_owned();
-        let own = ["--transport", "mpi-iwarp", "--mpirun", &library.mpirun, "--mpi-program"];
-        all.iter().chain(&own).map(|&field| field.to_owned()).chain([program]).collect::<Vec<_>>()
+        let own = ["--transport", "mpi-iwarp", "--mpirun", &library.mpirun, "--mpi-library", library.path()];
+        all.iter().chain(&own).map(|&field| field.to_owned()).collect::<Vec<_>>()
     };
     let measured = |library| {
         let arguments = arguments(library);
@@ -47,9 +46,8 @@ fn root_work_beside_messages_of_ranks_on_two_hosts() {
         cases.into_iter().flat_map(|case| ["polling", "post-work-wait"].map(|method| (case, method)))
     {
         let case = format!("{} {transport} {method}", library.name);
-        let program = library.program.to_str().unwrap();
         let measured = ["-n", "20", "-O", "1ms", "-s", "4KiB", "--window", "8", "--work", "1000-10000"];
-        let of_mpi = ["--transport", transport, "--mpirun", &library.mpirun, "--mpi-program", program];
+        let of_mpi = ["--transport", transport, "--mpirun", &library.mpirun, "--mpi-library", library.path()];
         let arguments = [&["overlap", "--lab", &lab.0, "--per-decade", "1", "--verify", "--json"][..]];
         let arguments = [arguments[0], &["--method", method], &measured, &of_mpi].concat();
         let document = run(&arguments).json();
@@ -73,9 +71,8 @@ fn root_work_beside_messages_of_ranks_on_two_hosts() {
         }
     }
     // An option of another transport, and a library that would use none of it.
-    let own = ["--transport", "mpi-iwarp", "--mpirun", &mpich.mpirun, "--mpi-program"];
-    let program = [mpich.program.to_str().unwrap()];
-    let arguments = [&["overlap", "--lab", &lab.0, "-n", "2", "--work", "100"], &own[..], &program].concat();
+    let own = ["--transport", "mpi-iwarp", "--mpirun", &mpich.mpirun, "--mpi-library", mpich.path()];
+    let arguments = [&["overlap", "--lab", &lab.0, "-n", "2", "--work", "100"], &own[..]].concat();
     run(&arguments).refused(5, &["without RDMA", "UCX"]);
     run(&["overlap", "localhost", "--mpirun", "mpirun"]).refused(2, &["--transport mpi"]);
 }
@@ -87,12 +84,12 @@ fn root_current_libraries_exchange_messages_by_tcp_and_by_rdma() {
     let folder = tempfile::tempdir().unwrap();
     let lab = Lab::of_two_hosts(folder.path(), "mpi-wheels");
     for library in wheels() {
-        let program = library.program.to_str().unwrap();
         for (transport, kind) in
             ["mpi", "mpi-iwarp"].iter().flat_map(|transport| KINDS.map(|kind| (transport, kind)))
         {
             let case = format!("{} {transport} {kind}", library.name);
-            let launcher = ["--transport", transport, "--mpirun", &library.mpirun, "--mpi-program", program];
+            let launcher =
+                ["--transport", transport, "--mpirun", &library.mpirun, "--mpi-library", library.path()];
             let measured = ["-s", "64KiB", "-n", "20", "-O", "1ms", "--verify", "--kind", kind, "--json"];
             let document = run(&[&["message", "--lab", &lab.0][..], &measured, &launcher].concat()).json();
             assert_valid("message", &document);

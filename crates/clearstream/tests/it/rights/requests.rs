@@ -18,13 +18,13 @@ use clearstream_messages::{message, overlap};
 use clearstream_plan::calls as plans;
 use clearstream_probe::calls as probe;
 use clearstream_prove::calls as route;
-use clearstream_rdma::calls as rdma;
+use clearstream_rdma::{VerbsCall, VerbsConfig, calls as rdma};
 use clearstream_schema::{
     control::Cookie,
     flow::FlowConfig,
     plan::{Plan, PlanHost, Setting, Step, Value},
     probe::ProbeConfig,
-    rdma::{RdmaConfig, RdmaOperation, VerbsCall, VerbsConfig},
+    rdma::{RdmaConfig, RdmaOperation},
     scope::Right,
 };
 use clearstream_workload::two_sided::{Listen, Run, Stop, TwoSided};

@@ -12,9 +12,7 @@ use std::{
 
 use serde_json::Value;
 
-use self::scene::{
-    Pair, Running, agrees_with_ss, diagnose, free_port, kind, long_lab, shown, ss, wait_for_listener,
-};
+use self::scene::{Pair, Running, agrees_with_ss, diagnose, kind, long_lab, shown, ss, wait_for_listener};
 use crate::common::{Lab, assert_published, run, signal};
 
 #[test]
@@ -86,7 +84,7 @@ fn a_reader_that_sleeps_and_one_that_is_stopped_are_the_limit() {
 fn curl_with_a_rate_limit_is_a_slow_reader_of_a_file_server() {
     let folder = tempfile::tempdir().unwrap();
     File::create(folder.path().join("large")).unwrap().set_len(4 << 30).unwrap();
-    let port = free_port();
+    let port = clearstream_testkit::listening::free_port().to_string();
     let directory = folder.path().to_str().unwrap();
     let server = ["python3", "-m", "http.server", &port, "-b", "127.0.0.1", "-d", directory];
     let server = Running::start(None, &server);

@@ -2,14 +2,13 @@
 
 use std::{
     fs,
-    net::TcpListener,
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
 
 use crate::common::{Lab, assert_published, clearstream, eventually, finish, program, run};
-use clearstream_testkit::lab::two_hosts;
+use clearstream_testkit::{lab::two_hosts, listening::free_port};
 use serde_json::Value;
 
 /// Reads 64 KiB at a time: port, pause after each in milliseconds, SO_RCVBUF (0: the kernel's).
@@ -76,10 +75,6 @@ pub(crate) fn iperf3() -> String {
     listed.and_then(|list| list.split(':').next().map(str::to_owned)).unwrap_or_else(|| "iperf3".to_owned())
 }
 
-pub(crate) fn free_port() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
-}
-
 /// Waits for a listener in the kernel's tables: a connection would be taken for a client.
 pub(crate) fn wait_for_listener(host: Option<(&str, &str)>, port: &str) {
     let filter = format!("sport = {port}");
@@ -108,7 +103,7 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn python(lab: Option<&str>, pause: &str, receive: &str, send: &str) -> Self {
-        let port = free_port();
+        let port = free_port().to_string();
         let [here, there] = ["here", "there"].map(|host| lab.map(|lab| (lab, host)));
         let receiver = Running::start(there, &["python3", "-c", READER, &port, pause, receive]);
         wait_for_listener(there, &port);
@@ -118,7 +113,7 @@ impl Pair {
     }
 
     pub(crate) fn iperf3(lab: Option<&str>, options: &[&str]) -> Self {
-        let (port, program) = (free_port(), iperf3());
+        let (port, program) = (free_port().to_string(), iperf3());
         let [here, there] = ["here", "there"].map(|host| lab.map(|lab| (lab, host)));
         let receiver = Running::start(there, &[&program, "-s", "-1", "-p", &port]);
         wait_for_listener(there, &port);

@@ -6,6 +6,7 @@ use clearstream_schema::flow::{
     Direction, DirectionSummary, FlowConfig, FlowSettings, FlowSummary, Interval, ZerocopyCount,
 };
 use clearstream_schema::notice::Notice;
+use clearstream_stats::nearest_rank;
 
 use super::{
     Side,
@@ -136,7 +137,7 @@ impl Totals {
             flow_goodput_bps,
             retransmit_count: resent.map(|total| total.segments),
             loss_ratio: datagrams.map(loss_ratio),
-            rtt_ns: rtts_ns.get(rtts_ns.len() / 2).copied(),
+            rtt_ns: nearest_rank(&rtts_ns, 50),
             min_rtt_ns,
             client_cpu_seconds_per_gb: self.client.cpu_seconds_per_gb(received_bytes),
             server_cpu_seconds_per_gb: self.server.cpu_seconds_per_gb(received_bytes),
@@ -169,7 +170,7 @@ impl Totals {
                 goodput_bps: rate_bps(receiver.bytes(), receiver.measured_ns),
                 flow_goodput_bps: flows.map(|index| rate_bps(flow(index), receiver.measured_ns)).collect(),
                 retransmit_count: sender.resent_total().map(|total| total.segments),
-                rtt_ns: sender.rtts_ns.get(sender.rtts_ns.len() / 2).copied(),
+                rtt_ns: nearest_rank(&sender.rtts_ns, 50),
                 min_rtt_ns: sender.min_rtt_ns,
                 datagram_count: receiver.datagrams.map(|count| count.received),
                 lost_count: receiver.datagrams.map(|count| count.lost),

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use crate::message::{MessageConfig, MessageKind, MessageLatency, MessagePoint, MessageSize};
-use clearstream_sys::affinity;
+
+use clearstream_stats::nearest_rank;
 
 use super::{
-    ACKNOWLEDGEMENT_BYTES, EngineError, Link,
-    protocol::{LARGEST_BYTES, PHASE_BYTES, Phase, REPORT_BYTES, Report},
+    ACKNOWLEDGEMENT_BYTES, Carrier, EngineError,
+    protocol::{LARGEST_BYTES, Phase, Report},
 };
-use crate::Traffic;
+use crate::{Costs, Traffic};
 
 /// Maximum number of iterations of a duration: the time of each is kept for the
 /// percentiles.
@@ -30,16 +31,14 @@ pub(crate) fn capacity(config: &MessageConfig) -> usize {
 /// # Errors
 /// A connection error, or an invalid response of the server.
 pub(crate) fn measure(
-    link: &mut Link,
+    link: &mut impl Carrier,
     config: &MessageConfig,
     mut on_point: impl FnMut(MessagePoint),
 ) -> Result<(), EngineError> {
     for size in config.message_sizes() {
         on_point(measure_size(link, config, size)?);
     }
-    Phase::END.write(link.outgoing(PHASE_BYTES)?);
-    link.send(PHASE_BYTES)?;
-    Ok(())
+    Phase::END.tell(link)
 }
 
 /// Result of one phase.
@@ -47,13 +46,13 @@ struct Measured {
     elapsed: Duration,
     /// Time of each iteration; empty where they are not kept.
     times_ns: Vec<u64>,
-    cpu_ns: u64,
+    costs: Costs,
     received: u64,
     report: Report,
 }
 
 fn measure_size(
-    link: &mut Link,
+    link: &mut impl Carrier,
     config: &MessageConfig,
     size: MessageSize,
 ) -> Result<MessagePoint, EngineError> {
@@ -65,7 +64,7 @@ fn measure_size(
 
 /// Doubles the iterations until the time is up; returns the time of an
 /// iteration of the last phase.
-fn warm_up(link: &mut Link, config: &MessageConfig, size: u64) -> Result<Duration, EngineError> {
+fn warm_up(link: &mut impl Carrier, config: &MessageConfig, size: u64) -> Result<Duration, EngineError> {
     let (mut iterations, mut spent) = (1u64, Duration::ZERO);
     loop {
         let elapsed = phase(link, config, size, iterations, false)?.elapsed;
@@ -87,22 +86,21 @@ fn fitting(duration: Duration, per_iteration: Duration) -> u64 {
 }
 
 fn phase(
-    link: &mut Link,
+    link: &mut impl Carrier,
     config: &MessageConfig,
     size: u64,
     iterations: u64,
     counts: bool,
 ) -> Result<Measured, EngineError> {
     let length = usize::try_from(size).unwrap_or(usize::MAX);
-    Phase { size, iterations }.write(link.outgoing(PHASE_BYTES)?);
-    link.send(PHASE_BYTES)?;
-    link.receive(1)?;
+    Phase { size, iterations }.tell(link)?;
+    link.hear(&mut [0])?;
     let mut traffic = if config.verify { Traffic::verified(0) } else { Traffic::plain() };
     // Only a latency needs the time of each iteration.
     let is_timed = counts && config.kind == MessageKind::PingPong;
     let kept = if is_timed { iterations.min(ITERATIONS_MAX) } else { 0 };
     let mut times_ns = Vec::with_capacity(usize::try_from(kept).unwrap_or(0));
-    let cpu_before = affinity::own_cpu_ns();
+    let before = link.costs();
     let begun = Instant::now();
     let mut last = begun;
     for _ in 0..iterations {
@@ -116,14 +114,13 @@ fn phase(
         }
     }
     let elapsed = begun.elapsed();
-    let cpu_ns = affinity::own_cpu_ns().saturating_sub(cpu_before);
-    link.receive(REPORT_BYTES)?;
-    let report = Report::read(link.incoming(REPORT_BYTES)?);
+    let costs = link.costs().since(before);
+    let report = Report::hear(link)?;
     let expected = iterations.saturating_mul(messages_per_iteration(config));
     if report.received != expected {
         return Err(EngineError::Miscounted { size, found: report.received, expected });
     }
-    Ok(Measured { elapsed, times_ns, cpu_ns, received: traffic.received_count(), report })
+    Ok(Measured { elapsed, times_ns, costs, received: traffic.received_count(), report })
 }
 
 /// Returns the number of messages that the server receives in one iteration.
@@ -136,27 +133,22 @@ fn messages_per_iteration(config: &MessageConfig) -> u64 {
 
 #[inline]
 fn iteration(
-    link: &mut Link,
+    link: &mut impl Carrier,
     config: &MessageConfig,
     size: usize,
     traffic: &mut Traffic,
 ) -> Result<(), EngineError> {
     match config.kind {
         MessageKind::PingPong => {
-            traffic.fill(link.outgoing(size)?);
-            link.send(size)?;
-            link.receive(size)?;
-            traffic.check(link.incoming(size)?)?;
+            link.send(size, traffic)?;
+            link.receive(size, traffic)?;
         }
         MessageKind::Stream => {
-            for _ in 0..config.window {
-                traffic.fill(link.outgoing(size)?);
-                link.send(size)?;
-            }
-            link.receive(ACKNOWLEDGEMENT_BYTES)?;
+            link.send_window(size, config.window, traffic)?;
+            link.hear(&mut [0; ACKNOWLEDGEMENT_BYTES])?;
         }
         MessageKind::Bidirectional => {
-            link.exchange(size, config.window.into(), traffic)?;
+            link.exchange(size, config.window, traffic)?;
             link.exchange(ACKNOWLEDGEMENT_BYTES, 1, &mut Traffic::plain())?;
         }
     }
@@ -164,7 +156,7 @@ fn iteration(
 }
 
 fn point(config: &MessageConfig, size: MessageSize, iterations: u64, measured: Measured) -> MessagePoint {
-    let Measured { elapsed, times_ns, cpu_ns, received, report } = measured;
+    let Measured { elapsed, times_ns, costs, received, report } = measured;
     let seconds = elapsed.as_secs_f64().max(1e-9);
     let messages = (received + report.received) as f64;
     let is_ping_pong = config.kind == MessageKind::PingPong;
@@ -180,9 +172,9 @@ fn point(config: &MessageConfig, size: MessageSize, iterations: u64, measured: M
         throughput_bps: is_ping_pong.then_some(bits * 2.0 * iterations as f64 / seconds),
         bandwidth_bps: (!is_ping_pong).then_some(bits * messages / seconds),
         message_rate_per_second: (!is_ping_pong).then_some(messages / seconds),
-        client_cpu_ratio: cpu_ns as f64 / 1e9 / seconds,
-        server_cpu_ratio: report.cpu_ns as f64 / 1e9 / seconds,
-        interfaces: None,
+        client_cpu_ratio: costs.cpu_ns as f64 / 1e9 / seconds,
+        server_cpu_ratio: report.costs.cpu_ns as f64 / 1e9 / seconds,
+        interfaces: costs.interfaces(report.costs),
     }
 }
 
@@ -190,15 +182,11 @@ fn point(config: &MessageConfig, size: MessageSize, iterations: u64, measured: M
 /// there are none.
 fn latency(mut round_trips_ns: Vec<u64>) -> Option<MessageLatency> {
     round_trips_ns.sort_unstable();
-    let count = round_trips_ns.len();
-    let rank = |percent: usize| {
-        let index = (count * percent).div_ceil(100).max(1) - 1;
-        round_trips_ns.get(index).map(|time| time / 2)
-    };
+    let rank = |percent| nearest_rank(&round_trips_ns, percent).map(|time| time / 2);
     let sum: u128 = round_trips_ns.iter().map(|time| u128::from(*time)).sum();
     Some(MessageLatency {
         min_ns: round_trips_ns.first()? / 2,
-        mean_ns: u64::try_from(sum / count as u128 / 2).unwrap_or(u64::MAX),
+        mean_ns: u64::try_from(sum / round_trips_ns.len() as u128 / 2).unwrap_or(u64::MAX),
         p50_ns: rank(50)?,
         p99_ns: rank(99)?,
         max_ns: round_trips_ns.last()? / 2,

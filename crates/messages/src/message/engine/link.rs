@@ -5,6 +5,7 @@ use std::{hint::spin_loop, io, ops::Range};
 
 use crate::message::MessageMethod;
 use clearstream_sys::{
+    affinity,
     memory::Buffer,
     uring::{Direction, UringDuplex},
 };
@@ -15,8 +16,8 @@ use rustix::{
 };
 use socket2::Socket;
 
-use super::EngineError;
-use crate::Traffic;
+use super::{Carrier, EngineError};
+use crate::{Costs, Traffic};
 
 /// A connection with a buffer per direction. Created and used by one thread.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ impl Link {
     }
 
     /// Returns the first bytes of the next message to send.
-    pub(crate) fn outgoing(&mut self, length: usize) -> io::Result<&mut [u8]> {
+    fn outgoing(&mut self, length: usize) -> io::Result<&mut [u8]> {
         let buffer = match &mut self.inner {
             Inner::Socket { outgoing, .. } => Some(&mut **outgoing),
             Inner::Ring(ring) => ring.send_buffer(),
@@ -91,7 +92,7 @@ impl Link {
     }
 
     /// Returns the first bytes of the message received last.
-    pub(crate) fn incoming(&self, length: usize) -> io::Result<&[u8]> {
+    fn incoming(&self, length: usize) -> io::Result<&[u8]> {
         let buffer = match &self.inner {
             Inner::Socket { incoming, .. } => Some(&**incoming),
             Inner::Ring(ring) => ring.receive_buffer(),
@@ -101,7 +102,7 @@ impl Link {
 
     /// Sends the first bytes of the outgoing buffer as one message.
     #[inline]
-    pub(crate) fn send(&mut self, length: usize) -> io::Result<()> {
+    fn send_bytes(&mut self, length: usize) -> io::Result<()> {
         let mut done = 0;
         while done < length {
             done += self.step(Some(done..length), None)?.0;
@@ -111,34 +112,10 @@ impl Link {
 
     /// Receives one message into the incoming buffer.
     #[inline]
-    pub(crate) fn receive(&mut self, length: usize) -> io::Result<()> {
+    fn receive_bytes(&mut self, length: usize) -> io::Result<()> {
         let mut done = 0;
         while done < length {
             done += self.step(None, Some(done..length))?.1;
-        }
-        Ok(())
-    }
-
-    /// Sends and receives `count` messages concurrently. Neither direction
-    /// waits for the other, so that no size of the socket buffers can deadlock
-    /// both sides.
-    pub(crate) fn exchange(
-        &mut self,
-        length: usize,
-        count: u64,
-        traffic: &mut Traffic,
-    ) -> Result<(), EngineError> {
-        let (mut out, mut into) = (Progress::new(count), Progress::new(count));
-        while out.left > 0 || into.left > 0 {
-            if out.left > 0 && !out.filled {
-                traffic.fill(self.outgoing(length)?);
-                out.filled = true;
-            }
-            let (sent, received) = self.step(out.open(length), into.open(length))?;
-            out.advance(sent, length);
-            if into.advance(received, length) {
-                traffic.check(self.incoming(length)?)?;
-            }
         }
         Ok(())
     }
@@ -159,6 +136,62 @@ impl Link {
                 }
             }
         }
+    }
+}
+
+impl Carrier for Link {
+    fn tell(&mut self, words: &[u8]) -> Result<(), EngineError> {
+        self.outgoing(words.len())?.copy_from_slice(words);
+        Ok(self.send_bytes(words.len())?)
+    }
+
+    fn hear(&mut self, words: &mut [u8]) -> Result<(), EngineError> {
+        self.receive_bytes(words.len())?;
+        words.copy_from_slice(self.incoming(words.len())?);
+        Ok(())
+    }
+
+    #[inline]
+    fn send(&mut self, size: usize, traffic: &mut Traffic) -> Result<(), EngineError> {
+        traffic.fill(self.outgoing(size)?);
+        Ok(self.send_bytes(size)?)
+    }
+
+    #[inline]
+    fn receive(&mut self, size: usize, traffic: &mut Traffic) -> Result<(), EngineError> {
+        self.receive_bytes(size)?;
+        Ok(traffic.check(self.incoming(size)?)?)
+    }
+
+    fn send_window(&mut self, size: usize, window: u32, traffic: &mut Traffic) -> Result<(), EngineError> {
+        (0..window).try_for_each(|_| self.send(size, traffic))
+    }
+
+    fn receive_window(&mut self, size: usize, window: u32, traffic: &mut Traffic) -> Result<(), EngineError> {
+        (0..window).try_for_each(|_| self.receive(size, traffic))
+    }
+
+    /// Neither direction waits for the other, so that no size of the socket
+    /// buffers can deadlock both sides.
+    fn exchange(&mut self, size: usize, window: u32, traffic: &mut Traffic) -> Result<(), EngineError> {
+        let (mut out, mut into) = (Progress::new(window.into()), Progress::new(window.into()));
+        while out.left > 0 || into.left > 0 {
+            if out.left > 0 && !out.filled {
+                traffic.fill(self.outgoing(size)?);
+                out.filled = true;
+            }
+            let (sent, received) = self.step(out.open(size), into.open(size))?;
+            out.advance(sent, size);
+            if into.advance(received, size) {
+                traffic.check(self.incoming(size)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of this thread; what interfaces carry is no question of a connection.
+    fn costs(&mut self) -> Costs {
+        Costs { cpu_ns: affinity::own_cpu_ns(), sent_bytes: None }
     }
 }
 
@@ -286,7 +319,7 @@ mod tests {
             let (one, two) = sockets();
             let mut link = Link::new(one, method, 1 << 10).unwrap();
             drop(two);
-            let error = link.receive(100).unwrap_err();
+            let error = link.receive_bytes(100).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{method:?}");
             assert!(EngineError::from(error).is_closed_by_peer());
             assert!(link.outgoing((1 << 10) + 1).is_err() && link.incoming(1 << 10).is_ok());

@@ -1,13 +1,16 @@
-//! Control messages of the data connection: before each phase the client's
+//! Words of the protocol between the messages: before each phase the client's
 //! header and a ready byte of the server, after it the server's report. Numbers
 //! are in network byte order.
 
+use super::{Carrier, EngineError};
+use crate::Costs;
+
 /// Maximum length of these; buffers have room for it.
-pub(super) const LARGEST_BYTES: usize = 24;
+pub(super) const LARGEST_BYTES: usize = REPORT_BYTES;
 /// Length of a [`Phase`].
-pub(super) const PHASE_BYTES: usize = 16;
+const PHASE_BYTES: usize = 16;
 /// Length of a [`Report`].
-pub(super) const REPORT_BYTES: usize = 24;
+const REPORT_BYTES: usize = 24;
 /// The server's reply to a header, when it is ready for the first message.
 pub(super) const READY: u8 = 0x52;
 
@@ -25,11 +28,12 @@ pub(super) struct Phase {
 pub(super) struct Report {
     /// Messages received by its application.
     pub(super) received: u64,
-    /// Bytes of these messages.
-    pub(super) received_bytes: u64,
-    /// CPU time of its thread.
-    pub(super) cpu_ns: u64,
+    /// What it cost there.
+    pub(super) costs: Costs,
 }
+
+/// In the place of a number that was not measured.
+const NOT_MEASURED: u64 = u64::MAX;
 
 fn number(bytes: &[u8], index: usize) -> u64 {
     let field = bytes.get(index * 8..).and_then(<[u8]>::first_chunk);
@@ -45,38 +49,84 @@ fn write<const N: usize>(place: &mut [u8], numbers: [u64; N]) {
 impl Phase {
     pub(super) const END: Self = Self { size: 0, iterations: 0 };
 
-    pub(super) fn read(bytes: &[u8]) -> Self {
-        Self { size: number(bytes, 0), iterations: number(bytes, 1) }
+    pub(super) fn hear(carrier: &mut impl Carrier) -> Result<Self, EngineError> {
+        let mut words = [0; PHASE_BYTES];
+        carrier.hear(&mut words)?;
+        Ok(Self { size: number(&words, 0), iterations: number(&words, 1) })
     }
 
-    pub(super) fn write(self, place: &mut [u8]) {
-        write(place, [self.size, self.iterations]);
+    pub(super) fn tell(self, carrier: &mut impl Carrier) -> Result<(), EngineError> {
+        let mut words = [0; PHASE_BYTES];
+        write(&mut words, [self.size, self.iterations]);
+        carrier.tell(&words)
     }
 }
 
 impl Report {
-    pub(super) fn read(bytes: &[u8]) -> Self {
-        Self { received: number(bytes, 0), received_bytes: number(bytes, 1), cpu_ns: number(bytes, 2) }
+    pub(super) fn hear(carrier: &mut impl Carrier) -> Result<Self, EngineError> {
+        let mut words = [0; REPORT_BYTES];
+        carrier.hear(&mut words)?;
+        let sent_bytes = Some(number(&words, 2)).filter(|bytes| *bytes != NOT_MEASURED);
+        let costs = Costs { cpu_ns: number(&words, 1), sent_bytes };
+        Ok(Self { received: number(&words, 0), costs })
     }
 
-    pub(super) fn write(self, place: &mut [u8]) {
-        write(place, [self.received, self.received_bytes, self.cpu_ns]);
+    pub(super) fn tell(self, carrier: &mut impl Carrier) -> Result<(), EngineError> {
+        let mut words = [0; REPORT_BYTES];
+        let sent_bytes = self.costs.sent_bytes.unwrap_or(NOT_MEASURED);
+        write(&mut words, [self.received, self.costs.cpu_ns, sent_bytes]);
+        carrier.tell(&words)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Traffic;
+
+    /// Keeps what was told, and has it heard.
+    struct Words(Vec<u8>);
+
+    impl Carrier for Words {
+        fn tell(&mut self, words: &[u8]) -> Result<(), EngineError> {
+            self.0 = words.to_vec();
+            Ok(())
+        }
+        fn hear(&mut self, words: &mut [u8]) -> Result<(), EngineError> {
+            words.copy_from_slice(&self.0);
+            Ok(())
+        }
+        fn send(&mut self, _: usize, _: &mut Traffic) -> Result<(), EngineError> {
+            unreachable!("no message")
+        }
+        fn receive(&mut self, _: usize, _: &mut Traffic) -> Result<(), EngineError> {
+            unreachable!("no message")
+        }
+        fn send_window(&mut self, _: usize, _: u32, _: &mut Traffic) -> Result<(), EngineError> {
+            unreachable!("no message")
+        }
+        fn receive_window(&mut self, _: usize, _: u32, _: &mut Traffic) -> Result<(), EngineError> {
+            unreachable!("no message")
+        }
+        fn exchange(&mut self, _: usize, _: u32, _: &mut Traffic) -> Result<(), EngineError> {
+            unreachable!("no message")
+        }
+        fn costs(&mut self) -> Costs {
+            Costs::default()
+        }
+    }
 
     #[test]
-    fn written_data_is_read_back() {
-        let mut bytes = [0; LARGEST_BYTES];
+    fn what_is_told_is_heard() {
+        let mut words = Words(Vec::new());
         let phase = Phase { size: 67, iterations: u64::MAX };
-        phase.write(&mut bytes[..PHASE_BYTES]);
-        assert_eq!(bytes[7], 67, "network byte order");
-        assert_eq!(Phase::read(&bytes[..PHASE_BYTES]), phase);
-        let report = Report { received: 1, received_bytes: 2, cpu_ns: 3 };
-        report.write(&mut bytes[..REPORT_BYTES]);
-        assert_eq!(Report::read(&bytes[..REPORT_BYTES]), report);
+        phase.tell(&mut words).unwrap();
+        assert_eq!(words.0[7], 67, "network byte order");
+        assert_eq!(Phase::hear(&mut words).unwrap(), phase);
+        for sent_bytes in [None, Some(3)] {
+            let report = Report { received: 1, costs: Costs { cpu_ns: 2, sent_bytes } };
+            report.tell(&mut words).unwrap();
+            assert_eq!(Report::hear(&mut words).unwrap(), report);
+        }
     }
 }

@@ -3,12 +3,11 @@
 use std::io;
 
 use crate::message::{MessageConfig, MessageKind};
-use clearstream_sys::affinity;
 
 use super::{
-    ACKNOWLEDGEMENT_BYTES, EngineError, Link,
+    ACKNOWLEDGEMENT_BYTES, Carrier, EngineError,
     client::capacity,
-    protocol::{PHASE_BYTES, Phase, READY, REPORT_BYTES, Report},
+    protocol::{Phase, READY, Report},
 };
 use crate::Traffic;
 
@@ -16,15 +15,16 @@ use crate::Traffic;
 ///
 /// # Errors
 /// A connection error within a phase, or invalid data of the client.
-pub(crate) fn serve(link: &mut Link, config: &MessageConfig) -> Result<(), EngineError> {
+pub(crate) fn serve(link: &mut impl Carrier, config: &MessageConfig) -> Result<(), EngineError> {
     loop {
-        match link.receive(PHASE_BYTES) {
-            Ok(()) => {}
+        let phase = match Phase::hear(link) {
+            Ok(phase) => phase,
             // A close between two phases is graceful.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-        let phase = Phase::read(link.incoming(PHASE_BYTES)?);
+            Err(EngineError::Connection(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         if phase == Phase::END {
             return Ok(());
         }
@@ -32,47 +32,35 @@ pub(crate) fn serve(link: &mut Link, config: &MessageConfig) -> Result<(), Engin
         if size == 0 || size > capacity(config) {
             return Err(EngineError::TooLarge(phase.size));
         }
-        link.outgoing(1)?[0] = READY;
-        link.send(1)?;
+        let before = link.costs();
+        link.tell(&[READY])?;
         let mut traffic = if config.verify { Traffic::verified(1) } else { Traffic::plain() };
-        let before = affinity::own_cpu_ns();
         for _ in 0..phase.iterations {
             iteration(link, config, size, &mut traffic)?;
         }
-        let received = traffic.received_count();
-        let report = Report {
-            received,
-            received_bytes: received.saturating_mul(phase.size),
-            cpu_ns: affinity::own_cpu_ns().saturating_sub(before),
-        };
-        report.write(link.outgoing(REPORT_BYTES)?);
-        link.send(REPORT_BYTES)?;
+        let costs = link.costs().since(before);
+        Report { received: traffic.received_count(), costs }.tell(link)?;
     }
 }
 
 #[inline]
 fn iteration(
-    link: &mut Link,
+    link: &mut impl Carrier,
     config: &MessageConfig,
     size: usize,
     traffic: &mut Traffic,
 ) -> Result<(), EngineError> {
     match config.kind {
         MessageKind::PingPong => {
-            link.receive(size)?;
-            traffic.check(link.incoming(size)?)?;
-            traffic.fill(link.outgoing(size)?);
-            link.send(size)?;
+            link.receive(size, traffic)?;
+            link.send(size, traffic)?;
         }
         MessageKind::Stream => {
-            for _ in 0..config.window {
-                link.receive(size)?;
-                traffic.check(link.incoming(size)?)?;
-            }
-            link.send(ACKNOWLEDGEMENT_BYTES)?;
+            link.receive_window(size, config.window, traffic)?;
+            link.tell(&[0; ACKNOWLEDGEMENT_BYTES])?;
         }
         MessageKind::Bidirectional => {
-            link.exchange(size, config.window.into(), traffic)?;
+            link.exchange(size, config.window, traffic)?;
             link.exchange(ACKNOWLEDGEMENT_BYTES, 1, &mut Traffic::plain())?;
         }
     }

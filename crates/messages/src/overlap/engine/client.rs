@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::overlap::{OverlapMeasured, OverlapMethod, OverlapPoint};
 
-use super::{EngineError, Session, cpu_ns, protocol::Frame, work::Work};
+use super::{EngineError, Session, protocol::Frame, work::Work};
 
 /// Maximum number of cycles of a duration.
 const CYCLES_MAX: u64 = 1_000_000_000;
@@ -90,12 +90,14 @@ fn phase(
     session.data.top_up()?;
     session.control.send(Frame::Begin { cycles })?;
     session.control.expect(Frame::Ready, "no readiness")?;
+    let before = session.costs.read();
     let measured = match session.config.method {
         OverlapMethod::Polling => polling(session, work, iterations, cycles)?,
         OverlapMethod::PostWorkWait => post_work_wait(session, work, iterations, cycles)?,
     };
+    let costs = session.costs.read().since(before);
     session.control.send(Frame::Finish)?;
-    let Frame::Report { received, cpu_ns } = session.control.receive()? else {
+    let Frame::Report { received, costs: of_server } = session.control.receive()? else {
         return Err(EngineError::Unexpected("no report"));
     };
     // As many messages are sent as received: each is replied to, or windows are equal.
@@ -103,7 +105,12 @@ fn phase(
     if received != expected {
         return Err(EngineError::Miscounted { found: received, expected });
     }
-    Ok(OverlapMeasured { server_received_count: received, server_cpu_ns: cpu_ns, ..measured })
+    Ok(OverlapMeasured {
+        server_received_count: received,
+        server_cpu_ns: of_server.cpu_ns,
+        interfaces: costs.interfaces(of_server),
+        ..measured
+    })
 }
 
 fn polling(
@@ -113,7 +120,7 @@ fn polling(
     polls: u64,
 ) -> Result<OverlapMeasured, EngineError> {
     let mut traffic = session.traffic(0);
-    let before = cpu_ns();
+    let before = session.costs.read();
     let begun = Instant::now();
     for _ in 0..polls {
         work.run(iterations, session.stop)?;
@@ -126,7 +133,7 @@ fn polling(
         }
     }
     let elapsed_ns = nanoseconds(begun.elapsed());
-    let client_cpu_ns = cpu_ns().saturating_sub(before);
+    let client_cpu_ns = session.costs.read().since(before).cpu_ns;
     let received = traffic.received_count();
     // No further replies: what the server started with comes back last.
     session.finish(&mut traffic, received + u64::from(session.config.window))?;
@@ -148,7 +155,7 @@ fn post_work_wait(
 ) -> Result<OverlapMeasured, EngineError> {
     let mut traffic = session.traffic(0);
     let [mut post, mut working, mut wait] = [Duration::ZERO; 3];
-    let before = cpu_ns();
+    let before = session.costs.read();
     let begun = Instant::now();
     let mut last = begun;
     for cycle in 0..cycles {
@@ -171,7 +178,7 @@ fn post_work_wait(
         client_received_count: traffic.received_count(),
         elapsed_ns: nanoseconds(last - begun),
         phases_ns: Some([post, working, wait].map(nanoseconds)),
-        client_cpu_ns: cpu_ns().saturating_sub(before),
+        client_cpu_ns: session.costs.read().since(before).cpu_ns,
         ..OverlapMeasured::default()
     })
 }

@@ -15,15 +15,14 @@ use std::{
 };
 
 use crate::overlap::OverlapConfig;
-use crate::{Damage, Traffic};
-use rustix::time::{ClockId, clock_gettime};
+use crate::{Damage, ProcessCosts, Traffic};
 
 pub(crate) use client::measure;
-pub(crate) use protocol::Control;
 #[cfg(test)]
 pub(crate) use protocol::Frame;
+pub(crate) use protocol::{Control, SocketControl};
 pub(crate) use server::serve;
-pub(crate) use transport::{Iwarp, IwarpServer, Tcp, Transport};
+pub(crate) use transport::{Iwarp, IwarpServer, RankControl, RankMessages, Tcp, Transport};
 
 /// Empty polls after which the core is yielded to other threads, and the control
 /// connection is read: on a shared core a yield may take a time slice.
@@ -43,6 +42,9 @@ pub(crate) enum EngineError {
         /// The peer closed it.
         closed_by_peer: bool,
     },
+    /// The MPI library reports an error.
+    #[error("{0}")]
+    Library(String),
     /// Received contents differ from what was sent.
     #[error(transparent)]
     Damaged(#[from] Damage),
@@ -89,9 +91,11 @@ impl EngineError {
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     /// Protocol between client and server.
-    pub(crate) control: Control,
+    pub(crate) control: Box<dyn Control + 'a>,
     /// Carries the messages.
-    pub(crate) data: Box<dyn Transport>,
+    pub(crate) data: Box<dyn Transport + 'a>,
+    /// What they cost this process.
+    pub(crate) costs: ProcessCosts,
     /// Set to stop it.
     pub(crate) stop: &'a AtomicBool,
     pub(crate) config: &'a OverlapConfig,
@@ -159,10 +163,4 @@ impl Session<'_> {
         work(self)?;
         self.finish(traffic, (cycle + 1) * u64::from(self.config.window))
     }
-}
-
-/// CPU time of this process so far, all threads.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

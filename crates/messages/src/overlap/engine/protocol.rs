@@ -1,11 +1,14 @@
-//! Protocol between client and server, on a connection of its own: three numbers
-//! per frame, in network byte order.
+//! Protocol between client and server, beside the messages (a connection of its own, or a tag
+//! of MPI): four numbers per frame, in network byte order.
 //!
 //! The client begins a phase and the server replies when it is ready for the
 //! first message. The client finishes the phase when all messages of both
 //! directions have arrived, and the server replies with its report.
 
-use std::io::{self, Read, Write};
+use std::{
+    fmt::Debug,
+    io::{self, Read, Write},
+};
 
 use rustix::{
     io::Errno,
@@ -14,9 +17,12 @@ use rustix::{
 use socket2::Socket;
 
 use super::EngineError;
+use crate::Costs;
 
 /// Length of a frame.
-const FRAME_BYTES: usize = 24;
+pub(super) const FRAME_BYTES: usize = 32;
+/// In the place of a number that was not measured.
+const NOT_MEASURED: u64 = u64::MAX;
 
 /// A message of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,19 +34,21 @@ pub(crate) enum Frame {
     /// Client: the phase is over.
     Finish,
     /// Server: its results of the phase.
-    Report { received: u64, cpu_ns: u64 },
+    Report { received: u64, costs: Costs },
     /// Client: the measurement is over.
     End,
 }
 
 impl Frame {
-    fn encode(self) -> [u8; FRAME_BYTES] {
+    pub(super) fn encode(self) -> [u8; FRAME_BYTES] {
         let numbers = match self {
-            Self::Begin { cycles } => [1, cycles, 0],
-            Self::Ready => [2, 0, 0],
-            Self::Finish => [3, 0, 0],
-            Self::Report { received, cpu_ns } => [4, received, cpu_ns],
-            Self::End => [5, 0, 0],
+            Self::Begin { cycles } => [1, cycles, 0, 0],
+            Self::Ready => [2, 0, 0, 0],
+            Self::Finish => [3, 0, 0, 0],
+            Self::Report { received, costs } => {
+                [4, received, costs.cpu_ns, costs.sent_bytes.unwrap_or(NOT_MEASURED)]
+            }
+            Self::End => [5, 0, 0, 0],
         };
         let mut bytes = [0; FRAME_BYTES];
         for (field, number) in bytes.chunks_exact_mut(8).zip(numbers) {
@@ -49,50 +57,71 @@ impl Frame {
         bytes
     }
 
-    fn decode(bytes: [u8; FRAME_BYTES]) -> Option<Self> {
+    pub(super) fn decode(bytes: [u8; FRAME_BYTES]) -> Option<Self> {
         let number = |index: usize| bytes[8 * index..].first_chunk().copied().map_or(0, u64::from_be_bytes);
-        match (number(0), number(1), number(2)) {
-            (1, cycles, 0) => Some(Self::Begin { cycles }),
-            (2, 0, 0) => Some(Self::Ready),
-            (3, 0, 0) => Some(Self::Finish),
-            (4, received, cpu_ns) => Some(Self::Report { received, cpu_ns }),
-            (5, 0, 0) => Some(Self::End),
+        match [number(0), number(1), number(2), number(3)] {
+            [1, cycles, 0, 0] => Some(Self::Begin { cycles }),
+            [2, 0, 0, 0] => Some(Self::Ready),
+            [3, 0, 0, 0] => Some(Self::Finish),
+            [4, received, cpu_ns, sent_bytes] => {
+                let sent_bytes = Some(sent_bytes).filter(|bytes| *bytes != NOT_MEASURED);
+                Some(Self::Report { received, costs: Costs { cpu_ns, sent_bytes } })
+            }
+            [5, 0, 0, 0] => Some(Self::End),
             _ => None,
         }
     }
 }
 
+/// What carries the frames.
+pub(crate) trait Control: Debug {
+    /// Sends a frame.
+    ///
+    /// # Errors
+    /// A lost connection, as of every function here.
+    fn send(&mut self, frame: Frame) -> Result<(), EngineError>;
+
+    /// Waits for a frame.
+    fn receive(&mut self) -> Result<Frame, EngineError>;
+
+    /// Whether a frame has arrived, without waiting.
+    fn has_arrived(&self) -> Result<bool, EngineError>;
+
+    /// Waits for this frame.
+    fn expect(&mut self, expected: Frame, other: &'static str) -> Result<(), EngineError> {
+        if self.receive()? == expected { Ok(()) } else { Err(EngineError::Unexpected(other)) }
+    }
+}
+
 /// The control connection: a blocking socket.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct SocketControl {
     socket: Socket,
 }
 
-impl Control {
+impl SocketControl {
     pub(crate) fn new(socket: Socket) -> Self {
         Self { socket }
     }
+}
 
-    pub(crate) fn send(&mut self, frame: Frame) -> Result<(), EngineError> {
+/// A frame that was read.
+pub(super) fn read(bytes: [u8; FRAME_BYTES]) -> Result<Frame, EngineError> {
+    Frame::decode(bytes).ok_or(EngineError::Unexpected("an unknown frame"))
+}
+
+impl Control for SocketControl {
+    fn send(&mut self, frame: Frame) -> Result<(), EngineError> {
         Ok(self.socket.write_all(&frame.encode())?)
     }
 
-    pub(crate) fn receive(&mut self) -> Result<Frame, EngineError> {
+    fn receive(&mut self) -> Result<Frame, EngineError> {
         let mut bytes = [0; FRAME_BYTES];
         self.socket.read_exact(&mut bytes)?;
-        Frame::decode(bytes).ok_or(EngineError::Unexpected("an unknown frame"))
+        read(bytes)
     }
 
-    /// Waits for this frame.
-    pub(crate) fn expect(&mut self, expected: Frame, other: &'static str) -> Result<(), EngineError> {
-        if self.receive()? == expected { Ok(()) } else { Err(EngineError::Unexpected(other)) }
-    }
-
-    /// Whether a frame has arrived, without waiting.
-    ///
-    /// # Errors
-    /// The peer has closed the connection, or it failed.
-    pub(crate) fn has_arrived(&self) -> Result<bool, EngineError> {
+    fn has_arrived(&self) -> Result<bool, EngineError> {
         match recv(&self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((_, 0)) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(_) => Ok(true),
@@ -112,14 +141,16 @@ mod tests {
             Frame::Begin { cycles: u64::MAX },
             Frame::Ready,
             Frame::Finish,
-            Frame::Report { received: 7, cpu_ns: 1 << 40 },
+            Frame::Report { received: 7, costs: Costs { cpu_ns: 1 << 40, sent_bytes: None } },
+            Frame::Report { received: 7, costs: Costs { cpu_ns: 0, sent_bytes: Some(5) } },
             Frame::End,
         ];
         for frame in all {
             assert_eq!(Frame::decode(frame.encode()), Some(frame));
         }
-        let report = Frame::Report { received: 7, cpu_ns: 9 }.encode();
-        assert_eq!((report[7], report[15], report[23]), (4, 7, 9), "network byte order");
+        let costs = Costs { cpu_ns: 9, sent_bytes: Some(5) };
+        let report = Frame::Report { received: 7, costs }.encode();
+        assert_eq!([report[7], report[15], report[23], report[31]], [4, 7, 9, 5], "network byte order");
         assert_eq!(Frame::decode([0; FRAME_BYTES]), None);
         assert_eq!(Frame::decode([0xff; FRAME_BYTES]), None);
     }
@@ -127,7 +158,7 @@ mod tests {
     #[test]
     fn an_arrived_frame_is_seen_and_so_is_a_close() {
         let (one, two) = Socket::pair(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
-        let (mut one, mut two) = (Control::new(one), Control::new(two));
+        let (mut one, mut two) = (SocketControl::new(one), SocketControl::new(two));
         assert!(!one.has_arrived().unwrap());
         two.send(Frame::Ready).unwrap();
         assert!(one.has_arrived().unwrap(), "and it is still there");

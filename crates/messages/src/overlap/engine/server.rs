@@ -5,7 +5,7 @@ use std::io;
 
 use crate::overlap::OverlapMethod;
 
-use super::{EngineError, Session, cpu_ns, protocol::Frame};
+use super::{EngineError, Session, protocol::Frame};
 
 /// Serves phases until the client ends the measurement or the connection.
 ///
@@ -24,15 +24,15 @@ pub(crate) fn serve(session: &mut Session<'_>) -> Result<(), EngineError> {
             Err(error) => return Err(error),
         };
         session.data.top_up()?;
-        let before = cpu_ns();
+        let before = session.costs.read();
         session.control.send(Frame::Ready)?;
         let received = match session.config.method {
             OverlapMethod::Polling => return_messages(session)?,
             OverlapMethod::PostWorkWait => exchange_windows(session, cycles)?,
         };
-        let cpu_ns = cpu_ns().saturating_sub(before);
+        let costs = session.costs.read().since(before);
         session.control.expect(Frame::Finish, "no end of a phase")?;
-        session.control.send(Frame::Report { received, cpu_ns })?;
+        session.control.send(Frame::Report { received, costs })?;
     }
 }
 

@@ -16,7 +16,7 @@ use clearstream_schema::{
 use clearstream_workload::two_sided::Hold;
 
 use crate::{
-    Traffic,
+    Costs, ProcessCosts, Traffic,
     connection::Secret,
     overlap::{
         connect::{Connections, Waiting, connect},
@@ -89,7 +89,8 @@ fn with_session<S>(
 ) -> S {
     let stop = AtomicBool::new(false);
     let Connections { control, data, .. } = connections;
-    side(&mut Session { control, data, stop: &stop, config })
+    let (control, costs) = (Box::new(control), ProcessCosts::of_processors());
+    side(&mut Session { control, data, costs, stop: &stop, config })
 }
 
 #[test]
@@ -171,7 +172,7 @@ fn miscounting(session: &mut Session<'_>) -> Result<(), EngineError> {
     let mut traffic = Traffic::verified(1);
     session.cycle(&mut traffic, 0, |_| Ok(()))?;
     session.control.expect(Frame::Finish, "no end")?;
-    session.control.send(Frame::Report { received: traffic.received_count() - 1, cpu_ns: 0 })
+    session.control.send(Frame::Report { received: traffic.received_count() - 1, costs: Costs::default() })
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) fn study(title: &str) -> StudyFile {
         "experiment": [
             { "name": "flows", "title": title, "workload": "flow", "figure": "throughput",
               "published": [{ "label": title, "source": title, "factors": { "flows": 1 },
-                              "low-gbps": 20.7, "high-gbps": 23.3 }] },
+                              "low": 20.7, "high": 23.3 }] },
             { "name": "window", "title": "By window", "workload": "flow", "figure": "window-curve",
               "published": [{ "label": "the knee", "source": "report, figure 6",
                               "factors": { "window": "40.38MB" } }] },

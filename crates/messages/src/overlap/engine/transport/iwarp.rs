@@ -22,7 +22,7 @@ use clearstream_schema::{
 };
 
 use super::{Counts, Transport};
-use crate::{failure, overlap::engine::EngineError};
+use crate::overlap::engine::EngineError;
 
 /// First bytes of the private data of a connection request; the cookie follows.
 const MAGIC: &[u8] = b"clearstream overlap";
@@ -76,7 +76,7 @@ fn open(progress: RdmaProgress) -> Result<Rnic, Failure> {
 fn of_verbs(error: &VerbsError) -> Failure {
     match error {
         VerbsError::System { step, source } => Failure::of_system(step, source),
-        _ => failure(FailureKind::Unsupported, format!("software iWARP: {error}")),
+        _ => Failure::new(FailureKind::Unsupported, format!("software iWARP: {error}")),
     }
 }
 
@@ -98,7 +98,7 @@ impl IwarpServer {
         let listener = Listener::bind(&rnic, address).map_err(|error| match &error {
             VerbsError::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
                 let port = address.port();
-                failure(
+                Failure::new(
                     FailureKind::InUse,
                     format!("port {port} is in use on this host: choose another port"),
                 )
@@ -139,7 +139,7 @@ impl IwarpServer {
         }
         let advice = firewall_advice("TCP");
         let message = format!("no queue pair connected within {} s; {advice}", CLIENT_TIMEOUT.as_secs());
-        Err(failure(FailureKind::Connection, message))
+        Err(Failure::new(FailureKind::Connection, message))
     }
 
     fn establish(
@@ -150,15 +150,15 @@ impl IwarpServer {
         let mut data = Iwarp::new(self.rnic, config)?;
         post_first(&mut data)?;
         let established = data.queue_pair.accept(request, &AcceptOptions::default());
-        let established =
-            established.map_err(|error| failure(FailureKind::Connection, format!("queue pair: {error}")))?;
+        let established = established
+            .map_err(|error| Failure::new(FailureKind::Connection, format!("queue pair: {error}")))?;
         Ok((data, settings(&established)))
     }
 }
 
 /// A queue pair gets its first receives before it is connected.
 fn post_first(data: &mut Iwarp) -> Result<(), Failure> {
-    data.top_up().map_err(|error| failure(FailureKind::Internal, error.to_string()))
+    data.top_up().map_err(|error| Failure::new(FailureKind::Internal, error.to_string()))
 }
 
 impl Iwarp {
@@ -179,7 +179,7 @@ impl Iwarp {
             ..ConnectOptions::default()
         };
         let established = data.queue_pair.connect(server, &options).map_err(|error| {
-            failure(FailureKind::Connection, format!("no queue pair connected to {server}: {error}"))
+            Failure::new(FailureKind::Connection, format!("no queue pair connected to {server}: {error}"))
         })?;
         Ok((data, settings(&established)))
     }
@@ -191,7 +191,7 @@ impl Iwarp {
         let domain = ProtectionDomain::new(&rnic);
         let region = |slots: usize| {
             Region::new(&domain, slots * size as usize, Access::LOCAL_WRITE).map_err(|error| {
-                failure(FailureKind::Unsupported, format!("memory for the messages: {error}"))
+                Failure::new(FailureKind::Unsupported, format!("memory for the messages: {error}"))
             })
         };
         let (source, sink) = (region(counts.send_slots())?, region(counts.receive_slots())?);

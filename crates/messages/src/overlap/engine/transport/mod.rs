@@ -2,6 +2,7 @@
 //! blocking.
 
 mod iwarp;
+mod ranks;
 mod tcp;
 
 use std::fmt::Debug;
@@ -11,12 +12,14 @@ use crate::Traffic;
 use super::EngineError;
 
 pub(crate) use iwarp::{Iwarp, IwarpServer};
+pub(crate) use ranks::{RankControl, RankMessages};
 pub(crate) use tcp::Tcp;
 
 /// One side of a connection that carries messages.
-pub(crate) trait Transport: Debug + Send {
+pub(crate) trait Transport: Debug {
     /// Posts receives until two windows are posted: in post-work-wait the peer may
-    /// be a cycle ahead, and a Send of iWARP needs a posted receive.
+    /// be a cycle ahead, and a Send of iWARP needs a posted receive. MPI keeps what comes early, and one window is
+    /// posted.
     ///
     /// # Errors
     /// A lost connection.
@@ -48,10 +51,11 @@ pub(crate) trait Transport: Debug + Send {
 }
 
 /// Numbers of messages since the connection was established, and their slots:
-/// a window of them for sending, two for receiving.
+/// a window of them for sending, two for receiving, or one.
 #[derive(Debug, Clone, Copy)]
 struct Counts {
     window: u64,
+    receive_slots: u64,
     sends_posted: u64,
     sent: u64,
     receives_posted: u64,
@@ -62,7 +66,12 @@ struct Counts {
 impl Counts {
     fn new(window: u32) -> Self {
         let window = window.into();
-        Self { window, sends_posted: 0, sent: 0, receives_posted: 0, received: 0, taken: 0 }
+        Self { receive_slots: 2 * window, ..Self::of_one_window(window) }
+    }
+
+    fn of_one_window(window: u64) -> Self {
+        let receive_slots = window;
+        Self { window, receive_slots, sends_posted: 0, sent: 0, receives_posted: 0, received: 0, taken: 0 }
     }
 
     fn send_slots(&self) -> usize {
@@ -70,7 +79,7 @@ impl Counts {
     }
 
     fn receive_slots(&self) -> usize {
-        2 * self.window as usize
+        self.receive_slots as usize
     }
 
     fn send_slot(&self, number: u64) -> usize {
@@ -78,12 +87,12 @@ impl Counts {
     }
 
     fn receive_slot(&self, number: u64) -> usize {
-        (number % (2 * self.window)) as usize
+        (number % self.receive_slots) as usize
     }
 
     /// Number of the next receive to post, while a slot is free.
     fn next_receive(&self) -> Option<u64> {
-        (self.receives_posted < self.taken + 2 * self.window).then_some(self.receives_posted)
+        (self.receives_posted < self.taken + self.receive_slots).then_some(self.receives_posted)
     }
 }
 

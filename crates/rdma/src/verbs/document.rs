@@ -1,14 +1,13 @@
 //! Costs of verbs calls: what can be timed, and what comes back.
 
-use crate::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::RdmaProgress;
-use crate::{
-    ByteCount,
+use clearstream_schema::{
+    ByteCount, JsonSchema,
     notice::Notice,
     outcome::{Axis, MetricKind, Outcome, Series, Unit},
+    rdma::RdmaProgress,
 };
+use clearstream_stats::nearest_rank;
+use serde::{Deserialize, Serialize};
 
 /// Name of the format that [`VerbsSummary`] has as a trial's detail.
 pub const VERBS_SUMMARY_SCHEMA: &str = "clearstream.verbs-calls";
@@ -116,14 +115,14 @@ pub struct VerbsSample {
     pub times_ns: Vec<f64>,
 }
 
-/// Metrics, the headline first, and the share of the samples that is below each.
-const TIMES: [(MetricKind, f64); 6] = [
-    (MetricKind::lower("time", Unit::Nanoseconds), 0.5),
-    (MetricKind::lower("time-p25", Unit::Nanoseconds), 0.25),
-    (MetricKind::lower("time-p75", Unit::Nanoseconds), 0.75),
-    (MetricKind::lower("time-p99", Unit::Nanoseconds), 0.99),
-    (MetricKind::lower("time-min", Unit::Nanoseconds), 0.0),
-    (MetricKind::lower("time-max", Unit::Nanoseconds), 1.0),
+/// Metrics, the headline first, each with the per cent of the samples that are not above it (nearest rank).
+const TIMES: [(MetricKind, usize); 6] = [
+    (MetricKind::lower("time", Unit::Nanoseconds), 50),
+    (MetricKind::lower("time-p25", Unit::Nanoseconds), 25),
+    (MetricKind::lower("time-p75", Unit::Nanoseconds), 75),
+    (MetricKind::lower("time-p99", Unit::Nanoseconds), 99),
+    (MetricKind::lower("time-min", Unit::Nanoseconds), 0),
+    (MetricKind::lower("time-max", Unit::Nanoseconds), 100),
 ];
 
 impl VerbsSummary {
@@ -139,7 +138,8 @@ impl VerbsSummary {
     pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
         let mut sorted = self.times_ns.clone();
         sorted.sort_by(f64::total_cmp);
-        let metrics = TIMES.iter().filter_map(|(kind, share)| Some(kind.of(quantile(&sorted, *share)?)));
+        let metrics =
+            TIMES.iter().filter_map(|(kind, percent)| Some(kind.of(nearest_rank(&sorted, *percent)?)));
         let points = self.times_ns.iter().enumerate().map(|(index, ns)| ((index + 1) as f64, *ns)).collect();
         let series = Series {
             name: "time".to_owned(),
@@ -155,10 +155,4 @@ impl VerbsSummary {
         };
         outcome.with_detail(VERBS_SUMMARY_SCHEMA, 1, self)
     }
-}
-
-/// The sample of this rank (nearest rank); `None` of no samples.
-fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    sorted.get((share * last as f64).round() as usize).copied()
 }

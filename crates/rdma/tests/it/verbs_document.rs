@@ -1,6 +1,6 @@
-//! Tests of `rdma/verbs`.
+//! The document of the costs of verbs calls.
 
-use clearstream_schema::rdma::{VerbsConfig, VerbsSummary};
+use clearstream_rdma::{VerbsConfig, VerbsSummary};
 
 #[test]
 fn the_headline_is_the_median_of_the_samples() {
