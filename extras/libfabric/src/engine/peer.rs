@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Receives that a peer may use.
-pub(super) const CREDITS: u16 = 32;
+pub(super) const CREDITS: u16 = 64;
 /// Receives for Sends that return credits.
 pub(super) const SPARE: u16 = 4;
 /// Requests of the send queue.

@@ -252,6 +252,34 @@ fn it_is_written_after_it_went_and_read_by_a_peer() {
     }
 }
 
+#[test]
+fn memory_with_holes_is_reached_where_it_is_mapped() {
+    let (table, domain) = table();
+    let mut memory = Mapped::new(1 << 16);
+    let (base, address) = (memory.base, memory.base.addr() as u64);
+    let place = std::ptr::NonNull::new(base).unwrap();
+    // SAFETY: what is mapped is written by this test alone.
+    let sparse = unsafe { raw::sparse(place, 1 << 16, address) }.unwrap();
+    let stag = table.register(domain, sparse, all(), 0).unwrap();
+    let span = memory.span(&table, domain, stag);
+    span.write(100, b"mapped").unwrap();
+    assert_eq!(&memory.bytes()[100..106], b"mapped");
+    memory.unmap();
+    let gone = Err(AccessError::InvalidStag);
+    assert_eq!((span.write(100, b"x"), span.read(100, &mut [0; 6])), (gone, gone));
+    // It comes back at another time: registered is the address.
+    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: nothing else is there since `unmap`, or the call fails.
+    let again = unsafe { libc::mmap(base.cast(), 1 << 16, rights, kind | libc::MAP_FIXED_NOREPLACE, -1, 0) };
+    if again == base.cast() {
+        span.write(100, b"again").unwrap();
+        // SAFETY: of this test.
+        assert_eq!(unsafe { libc::munmap(again, 1 << 16) }, 0);
+    }
+    // SAFETY: an address space beyond the end: refused.
+    assert!(matches!(unsafe { raw::sparse(place, usize::MAX, address) }, Err(MemoryError::TooLong(_))));
+}
+
 /// Threads move bytes while others register and deregister.
 #[test]
 fn threads_do_not_meet_each_others_memory() {
