@@ -9,7 +9,7 @@ use std::{
 
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::wire::{State, frame};
+use crate::protocol::{State, frame};
 
 /// Timeout of sending a message to the peer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use crate::document::Iperf3Summary;
 use clearstream_schema::control::{Failure, FailureKind};
 
-use crate::wire::State;
+use crate::protocol::State;
 
 /// Violation of the protocol on the peer's control connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Flow tests with iperf3 programs as the peer: as their client, where ClearStream cannot be installed, and
 //! as a server for their clients.
 //!
-//! - The protocol does no I/O and reads no clock: [`wire`] (states, cookie, frames), [`Parameters`],
+//! - The protocol does no I/O and reads no clock: [`protocol`] (states, cookie, frames), [`Parameters`],
 //!   [`Results`], [`datagram`] and the state machines [`ClientMachine`] and [`ServerMachine`].
 //! - [`run`] is a test with a server, [`Server`] serves clients. Both move bytes with the data threads of
 //!   `clearstream-flow` ([`clearstream_flow::engine`]) and sample with its sampler.
@@ -18,12 +18,12 @@ pub mod document;
 mod error;
 mod object;
 mod parameters;
+pub mod protocol;
 mod results;
 mod server;
 mod summary;
 mod tally;
 mod udp;
-pub mod wire;
 
 pub use self::{
     client::{

@@ -22,7 +22,7 @@ use socket2::Socket;
 
 use crate::{
     datagram_header::{Sequence, read_header, write_header},
-    wire::{UDP_HELLO, is_udp_reply},
+    protocol::{UDP_HELLO, is_udp_reply},
 };
 
 /// Maximum datagrams of one send (`UDP_MAX_SEGMENTS` of kernels before 6.9).

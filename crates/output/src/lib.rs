@@ -9,8 +9,8 @@ pub mod table;
 pub mod terminal;
 pub mod width;
 
-pub use paint::{Paint, wants_colours};
-pub use terminal::escaped;
+pub use paint::Paint;
+pub use terminal::{escaped, wants_colours};
 
 /// A line that is never broken, such as a command to copy.
 pub fn verbatim(text: &str) -> String {

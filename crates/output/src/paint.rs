@@ -1,8 +1,8 @@
 //! Colours that carry meaning.
 
-use std::io::{self, IsTerminal};
+use std::io;
 
-use crate::terminal::{self, Style, styled};
+use crate::terminal::{Style, styled, wants_colours};
 
 /// Colours; absent when the output is not a terminal or `NO_COLOR` is set (<https://no-color.org>).
 #[derive(Debug, Clone, Copy)]
@@ -37,9 +37,4 @@ impl Paint {
     fn wrap(self, style: Style, text: &str) -> String {
         if self.on { styled(style, text) } else { text.to_owned() }
     }
-}
-
-/// Whether a stream takes colours.
-pub fn wants_colours(stream: &impl IsTerminal) -> bool {
-    terminal::is_for_people(stream) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

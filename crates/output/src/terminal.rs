@@ -31,6 +31,11 @@ pub fn is_for_people(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !is_of_launcher()
 }
 
+/// Whether a stream takes colours.
+pub fn wants_colours(stream: &impl IsTerminal) -> bool {
+    is_for_people(stream) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// Style of a piece of our own text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {

@@ -9,7 +9,9 @@ use std::{
 
 use clearstream_control::rate::{Admission, LogLimit};
 use clearstream_iperf3::document::{Iperf3Interval, Iperf3Summary};
-use clearstream_iperf3::{IDLE_LIMIT, Iperf3Error, Iperf3Event, Server, ServerEvent, ServerOptions, wire};
+use clearstream_iperf3::{
+    IDLE_LIMIT, Iperf3Error, Iperf3Event, Server, ServerEvent, ServerOptions, protocol,
+};
 use clearstream_schema::JsonSchema;
 use clearstream_schema::flow::FlowConfig;
 use clearstream_workload::TrialError;
@@ -119,7 +121,7 @@ fn resolve(host: &str, option: Option<u16>) -> Result<Vec<SocketAddr>, CommandEr
             ));
         }
         (Some(_), None) => return Err(CommandError::Usage(format!("{host}: the port must be 1 to 65535"))),
-        (None, option) => option.unwrap_or(wire::PORT),
+        (None, option) => option.unwrap_or(protocol::PORT),
     };
     let unreachable = |reason: String| CommandError::Unreachable { host: name.to_owned(), reason };
     let addresses: Vec<SocketAddr> =
@@ -183,7 +185,7 @@ impl<'a> View<'a> {
 /// The address cannot be listened on.
 pub fn serve(listen: Option<SocketAddr>, once: bool, out: &Output) -> Result<(), CommandError> {
     let stop = interrupt::stop_flag()?;
-    let address = listen.unwrap_or_else(|| SocketAddr::new(IpAddr::from([127, 0, 0, 1]), wire::PORT));
+    let address = listen.unwrap_or_else(|| SocketAddr::new(IpAddr::from([127, 0, 0, 1]), protocol::PORT));
     let bound = Server::bind(address, ServerOptions { once, idle: IDLE_LIMIT });
     let server = bound.map_err(|failure| CommandError::from(TrialError::from(failure)))?;
     let local = server.local_address();

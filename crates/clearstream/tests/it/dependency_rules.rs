@@ -368,7 +368,7 @@ fn the_protocol_of_iperf3_does_no_input_or_output_and_reads_no_clock() {
         "clearstream_sys",
     ];
     let protocol = [
-        "wire.rs",
+        "protocol.rs",
         "object.rs",
         "parameters.rs",
         "results.rs",

@@ -15,12 +15,6 @@ use clearstream_schema::{
 use clearstream_sys::socket as options;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 
-/// Default send and receive buffers of UDP sockets: UDP has no autotuning, and the kernel's default of 208 KiB
-/// overflows at once.
-const UDP_BUFFER_BYTES: usize = 4 << 20;
-/// Default receive buffers of all UDP flows of a test together, where this process may exceed
-/// `net.core.rmem_max`: a receiver that its host stops for some milliseconds loses nothing.
-const UDP_RECEIVE_BYTES: usize = 64 << 20;
 /// TCP keepalive: an established connection whose peer vanished is aborted after this.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for data to stay unacknowledged (`TCP_USER_TIMEOUT`).
@@ -35,7 +29,8 @@ pub(super) struct Part {
     pub(super) receives: bool,
 }
 
-fn step<'a>(what: &'a str) -> impl Fn(io::Error) -> Failure + 'a {
+/// The failure of a step on a socket.
+pub(super) fn step<'a>(what: &'a str) -> impl Fn(io::Error) -> Failure + 'a {
     move |error| Failure::of_system(what, &error)
 }
 
@@ -56,7 +51,7 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
         _ => step("create a socket")(error),
     })?;
     socket.set_reuse_address(true).map_err(step("set SO_REUSEADDR"))?;
-    set_buffers(&socket, config)?;
+    super::window::set_buffers(&socket, config)?;
     if config.protocol != Protocol::Udp {
         let keepalive = TcpKeepalive::new()
             .with_time(KEEPALIVE_TIMEOUT / 2)
@@ -87,49 +82,6 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
     }
     super::options::set(&socket, config)?;
     Ok(socket)
-}
-
-fn set_buffers(socket: &Socket, config: &FlowConfig) -> Result<(), Failure> {
-    let udp = (config.protocol == Protocol::Udp).then_some(UDP_BUFFER_BYTES);
-    let size = |own: Option<clearstream_schema::ByteCount>| {
-        own.or(config.window)
-            .map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX).min(i32::MAX as usize))
-    };
-    if let Some(bytes) = size(config.send_buffer).or(udp) {
-        set_buffer(socket, bytes, config.force_buffers, Buffer::Send).map_err(step("set SO_SNDBUF"))?;
-    }
-    let (receive, force) = match (size(config.receive_buffer), udp) {
-        (None, Some(least)) => (Some((UDP_RECEIVE_BYTES / config.flows.max(1) as usize).max(least)), true),
-        (requested, _) => (requested, config.force_buffers),
-    };
-    if let Some(bytes) = receive {
-        set_buffer(socket, bytes, force, Buffer::Receive).map_err(step("set SO_RCVBUF"))?;
-    }
-    Ok(())
-}
-
-#[derive(Clone, Copy)]
-enum Buffer {
-    Send,
-    Receive,
-}
-
-fn set_buffer(socket: &Socket, bytes: usize, force: bool, buffer: Buffer) -> io::Result<()> {
-    if force {
-        let forced = match buffer {
-            Buffer::Send => options::force_send_buffer(socket, bytes),
-            Buffer::Receive => options::force_receive_buffer(socket, bytes),
-        };
-        match forced {
-            // Without CAP_NET_ADMIN the limit applies, which is reported afterwards.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            result => return result,
-        }
-    }
-    match buffer {
-        Buffer::Send => socket.set_send_buffer_size(bytes),
-        Buffer::Receive => socket.set_recv_buffer_size(bytes),
-    }
 }
 
 /// Sets the requested congestion control, where this host sends. A route may name one (`congctl`,

@@ -21,10 +21,10 @@ use super::request;
 use crate::{
     control::Control,
     parameters::Parameters,
+    protocol::Cookie,
     summary::role_of,
     tally::Stream,
     udp::{self, Counts, Shape},
-    wire::Cookie,
 };
 
 /// Timeout of one connection attempt.

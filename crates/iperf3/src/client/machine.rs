@@ -3,8 +3,8 @@
 
 use crate::{
     error::ProtocolError,
+    protocol::{FrameReader, State, TooLong},
     results::{self, Results},
-    wire::{FrameReader, State, TooLong},
 };
 
 /// Request or message of the server.
@@ -164,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::frame;
+    use crate::protocol::frame;
 
     fn session() -> Vec<u8> {
         let results = frame(&Results::default().to_json());

@@ -29,11 +29,11 @@ use self::{
 use crate::{
     error::Iperf3Error,
     parameters::Parameters,
+    protocol::{Cookie, State},
     results::Results,
     summary::{Inputs, own_results},
     tally::Tally,
     udp,
-    wire::{Cookie, State},
 };
 
 /// Maximum wait for an immediate step of a server.

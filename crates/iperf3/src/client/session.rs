@@ -23,8 +23,8 @@ use super::{
 use crate::{
     control::{Control, POLL_INTERVAL, Received},
     error::ProtocolError,
+    protocol::State,
     results::Results,
-    wire::State,
 };
 
 /// Maximum wait for the server's reason of a refused stream.

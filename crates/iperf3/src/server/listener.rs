@@ -22,7 +22,7 @@ use super::machine::{ServerEvent, ServerMachine};
 use crate::{
     error::{ProtocolError, code, error_message},
     parameters::Parameters,
-    wire::{COOKIE_BYTES, Cookie, State},
+    protocol::{COOKIE_BYTES, Cookie, State},
 };
 
 /// Time for a connection's cookie, and a client's parameters.
@@ -334,7 +334,7 @@ fn deny_socket(mut socket: &Socket) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::frame;
+    use crate::protocol::frame;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
 

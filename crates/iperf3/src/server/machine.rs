@@ -4,8 +4,8 @@
 use crate::{
     error::ProtocolError,
     parameters::{self, Parameters},
+    protocol::{FrameReader, State, TooLong},
     results::{self, Results},
-    wire::{FrameReader, State, TooLong},
 };
 
 /// Message of the client.
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::frame;
+    use crate::protocol::frame;
 
     #[test]
     fn a_whole_session_is_followed() {

@@ -137,7 +137,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::wire::{COOKIE_BYTES, State, frame};
+    use crate::protocol::{COOKIE_BYTES, State, frame};
 
     fn connected(address: SocketAddr, bytes: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(address).unwrap();

@@ -23,9 +23,9 @@ use super::listener::Connection;
 use crate::{
     client::connect::{add_datagrams, shape},
     parameters::{DURATION_MAX_S, Parameters},
+    protocol::{UDP_HELLO, UDP_REPLY, is_udp_hello},
     summary::{notice, role_of},
     tally::Stream,
-    wire::{UDP_HELLO, UDP_REPLY, is_udp_hello},
 };
 
 /// Maximum wait for all streams.

@@ -26,10 +26,10 @@ use crate::{
     control::{Control, Received},
     error::{Iperf3Error, ProtocolError, code, error_message},
     parameters::Parameters,
+    protocol::{Cookie, State},
     results::{Results, Retransmits},
     summary::{Inputs, notice, own_results},
     tally::Tally,
-    wire::{Cookie, State},
 };
 
 /// Maximum wait for an immediate step of a client.
