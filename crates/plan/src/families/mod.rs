@@ -31,8 +31,7 @@ pub(crate) trait Family {
     /// Writes a value.
     fn write(&self, host: &Host, value: &Value) -> Result<(), Fault>;
 
-    /// Removes it, where it [may be absent](Setting::may_be_absent). What does not exist is no
-    /// error.
+    /// Removes it, where it [may be absent](Setting::may_be_absent).
     fn remove(&self, _host: &Host) -> Result<(), Fault> {
         Err(Fault::Invalid { reason: "cannot be removed".to_owned() })
     }
