@@ -320,7 +320,7 @@ fn a_changed_byte_of_a_verified_message_ends_the_job() {
         let mut all = [&arguments[..], &job].concat();
         let ended = run(&all);
         assert_ne!(ended.code(), 0);
-        let named = ended.stderr.contains("message 2 of 64 bytes: byte 17 is");
+        let named = ended.stderr.contains("message 1 of 64 bytes: byte 17 is");
         assert!(named, "{}: {}", library.name, ended.stderr);
         // Without verification nobody sees it.
         all.retain(|option| *option != "--verify");
