@@ -59,6 +59,12 @@ pub enum Fault {
         /// The module.
         module: String,
     },
+    /// A value that only the operator of the host may write there.
+    #[error("{reason}")]
+    NotOverTls {
+        /// Reason.
+        reason: String,
+    },
     /// The name or the value is invalid.
     #[error("{reason}")]
     Invalid {
@@ -122,7 +128,9 @@ impl SettingError {
 impl Classified for SettingError {
     fn failure_kind(&self) -> FailureKind {
         match &*self.fault {
-            Fault::OutsideFamilies | Fault::NotLoaded { .. } => FailureKind::Forbidden,
+            Fault::OutsideFamilies | Fault::NotLoaded { .. } | Fault::NotOverTls { .. } => {
+                FailureKind::Forbidden
+            }
             Fault::Invalid { .. } => FailureKind::Invalid,
             Fault::Absent
             | Fault::Renamed { .. }

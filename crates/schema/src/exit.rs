@@ -25,7 +25,7 @@ pub enum ExitCode {
     File = 7,
     /// Finished, but some trials failed or some parts could not be measured.
     Partial = 8,
-    /// A name is taken or does not exist (lab, run, experiment).
+    /// A name is taken or does not exist (lab, run, experiment, metric, interface, program).
     Name = 9,
     /// A measured figure is below the threshold of the command line (`flow --fail-below`), or a run is worse than its
     /// reference (`study check`).

@@ -148,7 +148,10 @@ mod tests {
             printer.print(number);
         }
         drop(open);
-        assert_eq!(printer.finish().expect_err("the sink's own").to_string(), "the end was reached");
+        assert_eq!(
+            printer.finish().expect_err("the sink's own").to_string(),
+            "cannot write the result: the end was reached"
+        );
         let printed = printed.lock().expect("no panic");
         let lost: u64 = printed.iter().map(|(_, lost_count)| lost_count).sum();
         assert!(printed.iter().map(|(number, _)| number).is_sorted());

@@ -14,7 +14,7 @@ const NO_SUCH_NAME: [&str; 17] = [
     "study compare /nonexistent /nonexistent",
     "diagnose --from /nonexistent",
     "study run nonesuch --dry-run",
-    "study run mesh --dry-run --experiment nonesuch",
+    "study run clearstream-40ge localhost --dry-run --experiment nonesuch",
     "lab up nonesuch",
     "lab exec nonesuch a -- true",
     "lab down nonesuch",

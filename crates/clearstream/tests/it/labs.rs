@@ -299,7 +299,7 @@ fn root_faults_of_a_lab_are_injected_shown_and_cleared() {
     }
     assert!(run(&["lab", "fault", "e2e-fault", "--clear"]).ok().contains("no fault to clear"));
     run(&["lab", "fault", "e2e-fault", "here", "drop"]).refused(2, &["no router"]);
-    run(&["lab", "fault", "e2e-fault", "gaet", "kill"]).refused(2, &["here, gate, there"]);
+    run(&["lab", "fault", "e2e-fault", "gaet", "kill"]).refused(9, &["here, gate, there"]);
     run(&["lab", "fault", "e2e-fault", "gate:left0", "kill"]).refused(2, &["`cut`"]);
     run(&["lab", "fault", "e2e-fault", "gate"]).refused_by_usage("KIND");
 }

@@ -143,7 +143,7 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
     assert_eq!((&early["peer"]["host"], &early["complete"]), (&"compute-2".into(), &false.into()), "{early}");
     // The folder that would be the mount point is not taken for the mount.
     run(&["storage", "stream", "native", "--lab", &lab.0, "--client", "storage-1"])
-        .refused(2, &["storage-1 of the lab", "has no mount \"native\"", "compute-1, compute-2"]);
+        .refused(9, &["storage-1 of the lab", "has no mount \"native\"", "compute-1, compute-2"]);
     // Servers that stand still: the command gives up at its time limit, and its files go when they are back.
     let is_server = |id: &u32| {
         let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();

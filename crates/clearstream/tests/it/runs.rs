@@ -76,7 +76,7 @@ fn old_runs_are_removed_and_others_stay() {
     run(&[&prune[..], &["--yes"]].concat()).ok();
     assert_eq!(names(folder.path()), ["nightly-02", "nightly-04", "notes", "weekly-01"]);
     run(&["runs", "prune", runs]).refused_by_usage("--keep");
-    run(&["runs", "list", "/nonexistent"]).refused(7, &["/nonexistent"]);
+    run(&["runs", "list", "/nonexistent"]).refused(9, &["/nonexistent"]);
 }
 
 const STUDY: &str = r#"
@@ -152,7 +152,7 @@ fn a_trend_names_the_run_since_which_the_level_is_another() {
     }
     let few = run(&["runs", "trend", runs, "-n", "9"]);
     assert!(few.ok().contains("from 10 runs on"), "{}", few.stdout);
-    run(&["runs", "trend", runs, "--metric", "latncy"]).refused_by_usage("latency");
+    run(&["runs", "trend", runs, "--metric", "latncy"]).refused(9, &["latency"]);
     run(&["runs", "trend", runs, "--study", "weekly"]).refused_by_usage("weekly");
     run(&["runs", "trend", runs, "--experiment", "flows"]).refused_by_usage("pingpong");
 
@@ -207,7 +207,7 @@ fn a_run_that_is_worse_than_the_last_good_one_does_not_pass() {
     let found = check(6, &[]);
     assert_eq!((&found["passed"], &found["failed_trial_count"]), (&json!(false), &json!(1)));
     run(&["study", "check", runs.to_str().unwrap(), "--tolerance", "many"]).refused_by_usage("percent");
-    run(&["study", "check", folder.path().join("nowhere").to_str().unwrap()]).refused(7, &["nowhere"]);
+    run(&["study", "check", folder.path().join("nowhere").to_str().unwrap()]).refused(9, &["nowhere"]);
 }
 
 /// systemd reads the units, and their command is one that `study run` accepts.

@@ -67,7 +67,7 @@ fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_effect() {
         compared.stdout
     );
     run(&["study", "compare", made, "treatment=before", "treatment=later"])
-        .refused(2, &["has no treatment=later; it has treatment="]);
+        .refused(9, &["has no treatment=later; it has treatment="]);
     run(&["study", "compare", made, "treatment=before"]).refused(2, &["write two"]);
     // The same run on both sides: nothing is claimed, and the notice names what would help.
     let same = run(&["study", "compare", made, made, "--json"]).json();

@@ -242,15 +242,15 @@ fn root_a_link_between_two_hosts_is_cut_and_restored() {
 #[test]
 fn root_impossible_faults_are_rejected_and_change_nothing() {
     let lab = Lab::up(&switched("refused", 1500)).unwrap();
-    for (fault, expected) in [
-        (fault("three", None, FaultKind::Cut), "client, beside, one, two, server"),
-        (fault("one", Some("eth9"), FaultKind::Cut), "left0, right0"),
-        (fault("client", None, FaultKind::NoForwarding), "no router"),
-        (fault("one", Some("eth9"), FaultKind::NoForwarding), "left0, right0"),
+    for (fault, expected, kind) in [
+        (fault("three", None, FaultKind::Cut), "client, beside, one, two, server", FailureKind::Name),
+        (fault("one", Some("eth9"), FaultKind::Cut), "left0, right0", FailureKind::Name),
+        (fault("client", None, FaultKind::NoForwarding), "no router", FailureKind::Invalid),
+        (fault("one", Some("eth9"), FaultKind::NoForwarding), "left0, right0", FailureKind::Name),
     ] {
         let error = lab.0.inject_fault(&fault).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
-        assert_eq!(error.failure_kind(), FailureKind::Invalid);
+        assert_eq!(error.failure_kind(), kind, "{error}");
     }
     assert!(matches!(lab.0.clear_faults(Some("three"), None), Err(LabError::NoHost { .. })));
     assert!(lab.0.faults().unwrap().is_empty() && replies(&lab.0, "client", "10.98.2.1", 56));

@@ -18,7 +18,7 @@ fn ranks(folder: &Path) -> String {
     program.to_str().unwrap().to_owned()
 }
 
-/// Messages that ranks exchange at once, and again one at a time, and their size.
+/// Messages that ranks exchange one at a time, and again at once, and their size.
 const MESSAGES: u64 = 20;
 const SIZE: u64 = 65536;
 

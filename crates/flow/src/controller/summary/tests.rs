@@ -67,7 +67,8 @@ fn goodput_is_what_the_receiver_got_in_its_own_measured_time() {
     assert!((summary.client_cpu_seconds_per_gb - 0.4 / 3.0).abs() < 1e-12);
     assert!((summary.server_cpu_seconds_per_gb - 0.2).abs() < 1e-12);
     assert_eq!(summary.retransmit_count, Some(10), "those of the warm-up do not count");
-    assert_eq!((summary.rtt_ns, summary.min_rtt_ns), (Some(60_000), Some(20_000)));
+    // Of two values the nearest rank is the lower.
+    assert_eq!((summary.rtt_ns, summary.min_rtt_ns), (Some(40_000), Some(20_000)));
     assert_eq!(summary.seen_cores, [(0, Some(0), Some(1))]);
     assert_eq!((summary.loss_ratio, summary.zerocopy, summary.cycles_per_byte_ratio), (None, None, None));
 }

@@ -57,7 +57,7 @@ pub(super) fn check(text: &str) -> Result<Keywords<'_>, Fault> {
     let keywords = Keywords(table_keywords(text));
     let refused = |what: &str| {
         let reason = format!("over TLS a table only matches, marks, accepts and drops: {what}");
-        Err(Fault::Invalid { reason })
+        Err(Fault::NotOverTls { reason })
     };
     if let Some(keyword) = keywords.0.iter().find(|keyword| !TABLE_KEYWORDS.contains(keyword)) {
         return refused(&format!("not \"{keyword}\""));
