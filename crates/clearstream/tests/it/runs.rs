@@ -153,8 +153,8 @@ fn a_trend_names_the_run_since_which_the_level_is_another() {
     let few = run(&["runs", "trend", runs, "-n", "9"]);
     assert!(few.ok().contains("from 10 runs on"), "{}", few.stdout);
     run(&["runs", "trend", runs, "--metric", "latncy"]).refused(9, &["latency"]);
-    run(&["runs", "trend", runs, "--study", "weekly"]).refused_by_usage("weekly");
-    run(&["runs", "trend", runs, "--experiment", "flows"]).refused_by_usage("pingpong");
+    run(&["runs", "trend", runs, "--study", "weekly"]).refused(9, &["weekly"]);
+    run(&["runs", "trend", runs, "--experiment", "flows"]).refused(9, &["pingpong"]);
 
     let shown = run(&["runs", "show", &format!("{runs}/nightly-2026-11-15"), "--json"]).json();
     assert_eq!((&shown["study"], &shown["done_trial_count"]), (&json!("nightly"), &json!(3)));
