@@ -243,15 +243,17 @@ fn only_tests_use_the_testkit() {
     assert_eq!(members, ["schema", "sys"], "more would be a cycle for the tests of what is added");
 }
 
-/// Crates whose configurations are options of the command line by their own derive. They parse nothing.
-const DEFINE_OPTIONS: [&str; 4] = ["schema", "workload", "messages", "place"];
+/// Crates, beside those of workloads, whose configurations are options of the command line by their own derive. They parse
+/// nothing.
+const DEFINE_OPTIONS: [&str; 3] = ["schema", "workload", "place"];
 
 #[test]
 fn only_netlink_names_netlink_and_only_options_name_clap() {
     for (name, package) in crates() {
         for used in dependencies(package) {
             assert!(!used.starts_with("netlink-") || name == "netlink", "{name} names {used}");
-            let may_parse = name == "clearstream" || (DEFINE_OPTIONS.contains(&name) && used == "clap");
+            let defines = DEFINE_OPTIONS.contains(&name) || workloads().contains(&name);
+            let may_parse = name == "clearstream" || (defines && used == "clap");
             assert!(!used.starts_with("clap") || may_parse, "{name} names {used}");
         }
         for dependency in list(package, "dependencies") {
