@@ -85,7 +85,8 @@ fn by_agents(
     let config = RanksConfig { exploration: config.clone(), pause: None };
     let started = Started::<Sides>::start(context.hosts, &config)?;
     let followed = started.follow(context.hosts, EXPLORED_WITHIN, context.stop, &mut |()| ());
-    let Explored { best, .. } = ranks::end(started, context.hosts)?;
+    let is_stopped = matches!(followed, Ok(false));
+    let Explored { best, .. } = ranks::end(started, context.hosts, is_stopped)?;
     Ok(followed.map(|_| best)?)
 }
 
