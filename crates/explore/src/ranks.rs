@@ -100,21 +100,16 @@ impl TwoSided for Sides {
     }
 }
 
-/// Ends both ranks, rank 0 first, which tells the other; what they did. Where a person stopped them, one may see the other
-/// close the connection, as in [`two_sided::measure`].
+/// Ends both ranks, rank 0 first, which tells the other; what they did.
 ///
 /// # Errors
 /// A rank failed, or an agent is lost.
-pub(crate) fn end(
-    started: Started<Sides>,
-    hosts: &mut HostSet<'_>,
-    is_stopped: bool,
-) -> Result<Explored, TrialError> {
+pub(crate) fn end(started: Started<Sides>, hosts: &mut HostSet<'_>) -> Result<Explored, TrialError> {
     let [client, server] = started.end(hosts)?;
     let (client, server) = (client?, server?);
     match two_sided::cause(hosts, [&client, &server])? {
-        Some((error, peer_closed)) if !(is_stopped && peer_closed) => Err(error),
-        _ => Ok(client.report),
+        Some((error, _)) => Err(error),
+        None => Ok(client.report),
     }
 }
 

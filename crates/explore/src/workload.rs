@@ -85,8 +85,7 @@ fn by_agents(
     let config = RanksConfig { exploration: config.clone(), pause: None };
     let started = Started::<Sides>::start(context.hosts, &config)?;
     let followed = started.follow(context.hosts, EXPLORED_WITHIN, context.stop, &mut |()| ());
-    let is_stopped = matches!(followed, Ok(false));
-    let Explored { best, .. } = ranks::end(started, context.hosts, is_stopped)?;
+    let Explored { best, .. } = ranks::end(started, context.hosts)?;
     Ok(followed.map(|_| best)?)
 }
 

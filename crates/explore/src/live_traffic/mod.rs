@@ -90,7 +90,7 @@ fn beside_agents(context: &mut Context<'_, '_>, config: &LiveTrafficConfig) -> R
     let exploration = RanksConfig { exploration: config.exploration(), pause: Some(config.pause) };
     let exploring = Started::start(context.hosts, &exploration).map_err(of_application)?;
     let flows = Flow.run(context, &config.bulk());
-    Ok((flows, ranks::end(exploring, context.hosts, false)))
+    Ok((flows, ranks::end(exploring, context.hosts)))
 }
 
 /// The site's launcher starts the ranks.

@@ -17,6 +17,8 @@ use socket2::Socket;
 #[derive(Debug, Default)]
 pub struct Hold {
     flag: AtomicBool,
+    /// Connections are ended, and not only asked to.
+    ends: AtomicBool,
     sockets: Mutex<Vec<Socket>>,
 }
 
@@ -31,14 +33,15 @@ impl Hold {
         &self.flag
     }
 
-    /// Keeps a connection, so that a stop ends its transfers: now, where it was stopped before.
+    /// Keeps a connection, so that a stop ends its transfers: now, where connections are ended already. One that is only asked
+    /// for its end has its time for it.
     ///
     /// # Errors
     /// No further descriptor.
     pub fn hold(&self, socket: &Socket) -> Result<(), Failure> {
         let held = socket.try_clone().map_err(|error| Failure::of_system("hold the socket", &error))?;
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(held);
-        if self.is_stopped() {
+        if self.ends.load(Relaxed) {
             self.stop();
         }
         Ok(())
@@ -52,6 +55,7 @@ impl Hold {
     /// Ends work, and every transfer of the held connections.
     pub(super) fn stop(&self) {
         self.ask();
+        self.ends.store(true, Relaxed);
         for socket in &*self.sockets.lock().unwrap_or_else(PoisonError::into_inner) {
             // Fails when the connection has ended already.
             drop(socket.shutdown(Shutdown::Both));
