@@ -24,7 +24,6 @@ use std::{
 };
 
 use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use data_encoding::HEXLOWER;
 use tokio::sync::watch;
 

@@ -3,14 +3,15 @@
 use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
     BitRate,
+    control::FailureKind,
     diagnosis::ExperimentKind,
+    failure::Classified,
     flow::{FLOW_SUMMARY_SCHEMA, FlowConfig, FlowSummary, Interval, Protocol},
     host::HostReport,
     notice::Notice,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::TrialDocument,
 };
-use clearstream_schema::{control::FailureKind, failure::Classified};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;

@@ -8,15 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use clearstream_control::{Peer, PeerError};
 use clearstream_flow::{FlowError, FlowEvent};
 use clearstream_host::calls::Inspect;
 use clearstream_lab::{LabError, limit};
 use clearstream_schema::{
     BitRate, ByteCount, CoreList, TimeSpan,
+    control::FailureKind,
     diagnosis::{Cause, Diagnosis, ExperimentKind, Remedy, Verdict},
+    failure::Classified,
     flow::{FlowConfig, Interval},
     host::HostReport,
     notice::Notice,

@@ -5,13 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use clearstream_control::PeerError;
 use clearstream_diagnose::GatherError;
 use clearstream_flow::FlowError;
 use clearstream_schema::{
+    control::FailureKind,
     diagnosis::{Diagnosis, End},
+    failure::Classified,
     flow::{FlowConfig, FlowSummary},
     plan::{Setting, Step, Value},
 };

@@ -4,10 +4,12 @@
 //! command override: `OMPI_MCA_*` (Open MPI up to 4), `PRTE_MCA_*` (5),
 //! `HYDRA_*` and those of UCX and libfabric (MPICH and relatives).
 
-use clearstream_schema::failure::Classified;
 use std::{env, io, path::Path, process::Command, time::Duration};
 
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::Classified,
+};
 use clearstream_sys::program::{Program, ProgramError};
 use tempfile::TempDir;
 

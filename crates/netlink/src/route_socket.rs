@@ -3,7 +3,6 @@
 use std::{fmt, io};
 
 use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkDeserializable,
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, Parseable,

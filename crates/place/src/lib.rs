@@ -20,8 +20,11 @@ pub mod rank;
 pub mod search;
 pub mod steering;
 
-use clearstream_schema::host::{HostReport, Nic};
-use clearstream_schema::{control::FailureKind, failure::Classified};
+use clearstream_schema::{
+    control::FailureKind,
+    failure::Classified,
+    host::{HostReport, Nic},
+};
 
 /// Reason for a host without placement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

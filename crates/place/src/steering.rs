@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use crate::document::{PORTS_SCHEMA, SteeredFlow, SteeredPorts};
 use clearstream_schema::{
     CoreList,
+    control::FailureKind,
+    failure::Classified,
     flow::Protocol,
     host::{HostReport, Nic, Rss},
 };

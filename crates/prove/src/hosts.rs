@@ -6,10 +6,9 @@ use std::{
     thread,
 };
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use clearstream_control::{Call, Peer, PeerError};
 use clearstream_flow::FlowError;
+use clearstream_schema::{control::FailureKind, failure::Classified};
 
 /// A verification failed.
 #[derive(Debug, thiserror::Error)]

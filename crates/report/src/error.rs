@@ -1,8 +1,7 @@
 //! Errors of reports, and the diagnosis that a report asks for.
 
 use clearstream_record::{Reader, RecordError};
-use clearstream_schema::{control::FailureKind, failure::Classified};
-use clearstream_schema::{diagnosis::Diagnosis, outcome::Outcome};
+use clearstream_schema::{control::FailureKind, diagnosis::Diagnosis, failure::Classified, outcome::Outcome};
 use serde::de::DeserializeOwned;
 
 /// Diagnosis of a trial of a record by its number, as by `clearstream diagnose --from RUN --trial N`.

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use clearstream_configfile::ConfigError;
 use clearstream_record::RecordError;
-use clearstream_schema::control::Failure;
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::Classified,
+};
 
 /// A study could not be read, scheduled, run or resumed.
 #[derive(Debug, thiserror::Error)]

@@ -2,9 +2,8 @@
 
 use std::io;
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use clearstream_netlink::NetlinkError;
+use clearstream_schema::{control::FailureKind, failure::Classified};
 
 /// A watch cannot start, or cannot be queried.
 #[derive(Debug, thiserror::Error)]

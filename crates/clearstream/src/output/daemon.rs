@@ -2,7 +2,6 @@
 //! people, and at its end a document with the counts. Peers choose how many of
 //! these there are, so they are bounded in rate where no pairing admits them.
 
-use clearstream_schema::control::Failure;
 use std::{
     net::SocketAddr,
     sync::{
@@ -13,8 +12,7 @@ use std::{
 };
 
 use clearstream_control::rate::{Admission, LogLimit};
-use clearstream_schema::JsonSchema;
-use clearstream_schema::notice::Notice;
+use clearstream_schema::{JsonSchema, control::Failure, notice::Notice};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,8 +20,7 @@ use super::{
     Output, in_background,
     printer::{Printer, Sink, lost_message},
 };
-use crate::exit::CommandError;
-use crate::output::Unwritten;
+use crate::{exit::CommandError, output::Unwritten};
 
 /// What a daemon served until it ended.
 #[derive(Debug, Serialize, JsonSchema)]

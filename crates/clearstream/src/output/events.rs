@@ -24,8 +24,7 @@ use super::{
     json, line, log,
     progress::Progress,
 };
-use crate::exit::CommandError;
-use crate::output::Unwritten;
+use crate::{exit::CommandError, output::Unwritten};
 
 /// Where the events and the document of one verb go. Clones are the same one.
 #[derive(Debug, Clone)]

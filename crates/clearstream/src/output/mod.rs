@@ -31,7 +31,6 @@ pub mod storage_stream;
 pub mod tune;
 pub mod watch;
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
 use std::io::{self, Write};
 
 pub use clearstream_output::{
@@ -44,6 +43,7 @@ use clearstream_output::{
     wants_colours,
 };
 pub use clearstream_schema::human as quantity;
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use serde::Serialize;
 
 pub use events::Output;

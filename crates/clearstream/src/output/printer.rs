@@ -3,7 +3,6 @@
 //! meanwhile: what it reports is printed by a thread of its own.
 
 use crate::output::Unwritten;
-use clearstream_schema::control::Failure;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -13,6 +12,8 @@ use std::{
     thread,
     time::Duration,
 };
+
+use clearstream_schema::control::Failure;
 
 /// Entries that wait for the reader; further ones are lost and counted.
 const WAITING_ENTRIES: usize = 1024;

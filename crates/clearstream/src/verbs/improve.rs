@@ -18,10 +18,9 @@ use clearstream_sys::lines;
 use clearstream_workload::HostSet;
 use jiff::Timestamp;
 
-use crate::exit::cannot;
 use crate::{
     endpoints::{Endpoints, HostArgs, PathArgs},
-    exit::CommandError,
+    exit::{CommandError, cannot},
     files, interrupt,
     output::{self, Output, Paint, improve},
     verbs::diagnose::report_findings,

@@ -9,9 +9,8 @@ use clearstream_schema::scope::Scope;
 use clearstream_sys::lines;
 use serde::Serialize;
 
-use crate::exit::cannot;
 use crate::{
-    exit::CommandError,
+    exit::{CommandError, cannot},
     output::{self, Output},
 };
 

@@ -22,12 +22,11 @@ use clearstream_schema::{
 
 use clearstream_workload::HostSet;
 
-use crate::output::Unwritten;
 use crate::{
     endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     files,
-    output::{Output, place},
+    output::{Output, Unwritten, place},
     steer::Chosen,
 };
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::common::{program, run};
 
-/// Names of runs, studies, experiments, labs, interfaces, congestion controls, journals and programs.
+/// Names of runs, studies, experiments, labs, interfaces, congestion controls and programs.
 const NO_SUCH_NAME: [&str; 17] = [
     "report /nonexistent",
     "runs list /nonexistent",

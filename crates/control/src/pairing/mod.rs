@@ -10,9 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
-use clearstream_schema::scope::Scope;
+use clearstream_schema::{control::FailureKind, failure::Classified, scope::Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::encoding;

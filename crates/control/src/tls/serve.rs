@@ -17,10 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::failure::Classified;
-
 use clearstream_admission::{Accepting, Limits, Proof, Strangers};
-use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::Classified,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{AlertDescription, CertificateError, Connection, Error, ServerConnection};
 

@@ -8,14 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use clearstream_host::{
     HostRoot,
     socket_owners::{self, SocketOwners},
 };
 use clearstream_netlink::{NetlinkError, TcpSockets};
-use clearstream_schema::{connections::SocketOwner, notice::Notice};
+use clearstream_schema::{
+    connections::SocketOwner, control::FailureKind, failure::Classified, notice::Notice,
+};
 use clearstream_sys::namespace::NamespaceSet;
 
 use super::{Observed, SocketSeries};

@@ -11,10 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use crate::document::{EXPLORATION_SCHEMA, Exploration, ExplorationRank, ModelParameter};
 use clearstream_ranks::{RankError, World};
+use clearstream_schema::{control::FailureKind, failure::Classified};
 
 use crate::{
     program::{Fault, Program},

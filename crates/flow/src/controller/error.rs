@@ -1,8 +1,11 @@
 //! Errors of a flow test.
 
 use clearstream_control::PeerError;
-use clearstream_schema::{control::Failure, flow::FlowSummary};
-use clearstream_schema::{control::FailureKind, failure::Classified};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    failure::Classified,
+    flow::FlowSummary,
+};
 
 /// Why a flow test did not complete.
 #[derive(Debug, thiserror::Error)]

@@ -17,10 +17,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use clearstream_netlink::{RouteSocket, ethtool::Ethtool, netdev::Netdev, source_translations};
 use clearstream_schema::{
+    control::FailureKind,
+    failure::Classified,
     host::{HostReport, Nic},
     routing::{HostRouting, SourceTranslation},
 };

@@ -1,6 +1,5 @@
 //! Lifecycle of real labs: up, found, entered, changed, taken down, and killed.
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
 use std::{
     fs,
     os::unix::process::CommandExt,
@@ -10,6 +9,7 @@ use std::{
 };
 
 use clearstream_lab::{LabError, down, file, list, open, up};
+use clearstream_schema::{control::FailureKind, failure::Classified};
 use serde_json::Value;
 
 use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};

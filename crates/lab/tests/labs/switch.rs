@@ -1,7 +1,6 @@
 //! Switches and faults in real labs, verified by `ip`, `ping`, and by packets
 //! that the hosts do not receive.
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
 use std::{
     collections::BTreeSet,
     fs,
@@ -12,7 +11,11 @@ use std::{
 };
 
 use clearstream_lab::{LabError, RunningLab, down, file};
-use clearstream_schema::lab::{FaultKind, LabFault, LabFile};
+use clearstream_schema::{
+    control::FailureKind,
+    failure::Classified,
+    lab::{FaultKind, LabFault, LabFile},
+};
 
 use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};
 

@@ -1,7 +1,6 @@
 //! Link properties in real labs, for each backend. netem is tested where the
 //! kernel has it; elsewhere its error is tested.
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -10,7 +9,11 @@ use std::{
 };
 
 use clearstream_lab::LabError;
-use clearstream_schema::lab::{DelayLineStats, LinkBackend};
+use clearstream_schema::{
+    control::FailureKind,
+    failure::Classified,
+    lab::{DelayLineStats, LinkBackend},
+};
 
 use crate::common::{Inside, Lab, pair};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover, set_socket_recv_buffer_size_force};

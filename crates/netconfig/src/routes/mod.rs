@@ -10,9 +10,7 @@ pub(crate) mod split;
 
 use std::{fmt, io, path::PathBuf, str::FromStr};
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
-use clearstream_schema::routing::HostRouting;
+use clearstream_schema::{control::FailureKind, failure::Classified, routing::HostRouting};
 
 pub use self::folder::{FolderWriter, Summary};
 use self::split::{Grammar, Split, split};

@@ -10,11 +10,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
 use clearstream_netlink::LiveAddress;
 use clearstream_schema::{
+    control::FailureKind,
     fabric::InfinibandMode,
+    failure::Classified,
     plan::{Effect, LinkAttribute, PLAN_SCHEMA, Plan, PlanHost, Setting, Step, Value},
     prefix::Prefix,
     route_plan::Reason,

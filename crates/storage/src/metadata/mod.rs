@@ -33,6 +33,7 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     failure::Classified,
     notice::Notice,
+    outcome::Outcome,
     storage::{
         host_names,
         metadata::{MetadataConfig, MetadataOperation, MetadataPhase, StorageMetadata},
@@ -48,7 +49,7 @@ use tree::Tree;
 pub use workload::StorageMetadataWorkload;
 
 use crate::{
-    StorageError,
+    CommonOptions, RankBenchmark, RankSummary, StorageError,
     calls::{Benchmark, Measured, StorageEnded},
     controller::{Driven, Ran, drive},
     folder::clear_left_over,
@@ -65,47 +66,178 @@ const MAX_BYTES: u64 = 1 << 30;
 /// Maximum number of ranks of one process.
 const TASKS_MAX: u32 = 1024;
 
-/// [`RankBenchmark::at_agent`].
-pub(super) fn at_agent(
-    agent: &mut Peer,
-    config: &MetadataConfig,
-    timeout: Duration,
-    stop: &AtomicBool,
-    on_phase: &mut dyn FnMut(&MetadataPhase),
-    on_live: OnLive<'_>,
-) -> Result<Ran<StorageMetadata>, StorageError> {
-    check(config).map_err(StorageError::Invalid)?;
-    let of_ranks = with_name(config);
-    let kept = |reported: Option<String>| kept_name(&of_ranks, reported);
-    let mut phases = Vec::new();
-    let mut on_measured = |measured| {
-        if let Measured::Metadata(phase) = measured {
+impl RankBenchmark for StorageMetadataWorkload {
+    type Point = MetadataPhase;
+    type Summary = StorageMetadata;
+
+    fn at_agent(
+        agent: &mut Peer,
+        config: &MetadataConfig,
+        timeout: Duration,
+        stop: &AtomicBool,
+        on_phase: &mut dyn FnMut(&MetadataPhase),
+        on_live: OnLive<'_>,
+    ) -> Result<Ran<StorageMetadata>, StorageError> {
+        check(config).map_err(StorageError::Invalid)?;
+        let of_ranks = with_name(config);
+        let kept = |reported: Option<String>| kept_name(&of_ranks, reported);
+        let mut phases = Vec::new();
+        let mut on_measured = |measured| {
+            if let Measured::Metadata(phase) = measured {
+                on_phase(&phase);
+                phases.push(*phase);
+            }
+        };
+        let benchmark = Benchmark::Metadata(of_ranks.clone());
+        let driven = drive(agent, benchmark, timeout, stop, &mut on_measured, on_live);
+        let driven = driven.map_err(|error| match error {
+            // Nothing was made.
+            StorageError::Peer(PeerError::Refused { .. }) => error,
+            error => error.with_kept(&config.directory, kept(None).as_deref()),
+        })?;
+        let Driven { started, is_finished, ended, error } = driven;
+        let error = error.map(|error| match error {
+            // Nothing was made.
+            StorageError::Failed(_) if ended.kept_folder.is_none() => error,
+            error => error.with_kept(&config.directory, kept(None).as_deref()),
+        });
+        let facts = Facts {
+            hosts: started.hosts,
+            mounts: [started.mount].into_iter().chain(started.more_mounts).collect(),
+            transport: THREADS_TRANSPORT.to_owned(),
+            kept_folder: kept(ended.kept_folder),
+            shape: ended.shape,
+        };
+        let notices = started.left_over.into_iter().chain(ended.notices);
+        ran(config, facts, phases, (is_finished, error), notices)
+    }
+
+    fn as_job(
+        place: JobPlace<'_>,
+        config: &MetadataConfig,
+        timeout: Duration,
+        stop: &AtomicBool,
+        on_phase: &mut dyn FnMut(&MetadataPhase),
+        on_live: OnLive<'_>,
+    ) -> Result<Ran<StorageMetadata>, StorageError> {
+        check(config).map_err(StorageError::Invalid)?;
+        let (of_ranks, all) = (with_name(config), directories(config));
+        let options = JobOptions {
+            verb: "metadata",
+            directories: all.iter().map(String::as_str).collect(),
+            hosts: config.hosts.as_deref().unwrap_or_default(),
+            tasks: config.tasks,
+            mpirun: config.mpirun.as_deref(),
+        };
+        let mut phases = Vec::new();
+        let mut on_phases = |phase: MetadataPhase| {
             on_phase(&phase);
-            phases.push(*phase);
+            phases.push(phase);
+        };
+        let found = job::run(place, &options, &of_ranks, timeout, stop, &mut on_phases, on_live);
+        let (found, error) = match found {
+            Ok(found) => (found, None),
+            // What a rank reports has the folder, where there are items.
+            Err(StorageError::Failed(failure))
+                if failure.kind == FailureKind::Connection
+                    && config.keep
+                    && of_ranks.name.as_ref().is_some_and(|name| !failure.message.contains(name)) =>
+            {
+                let error = StorageError::Failed(failure);
+                (None, Some(error.with_kept(&config.directory, of_ranks.name.as_deref())))
+            }
+            Err(error) => (None, Some(error)),
+        };
+        let Some(found): Option<StorageMetadata> = found else {
+            // The ranks were stopped, or lost, before rank 0 could say more.
+            let facts = Facts {
+                hosts: host_names(options.hosts),
+                mounts: vec![Mount::unknown()],
+                transport: "unknown".to_owned(),
+                kept_folder: kept_name(&of_ranks, None),
+                shape: None,
+            };
+            return ran(config, facts, phases, (false, error), None);
+        };
+        job::check_ranks(found.requested.tasks, config.rank_count())?;
+        let error = error.or_else(|| found.failure.clone().map(StorageError::Failed));
+        Ok(Ran { found: StorageMetadata { requested: config.clone(), ..found }, error })
+    }
+
+    fn as_rank(
+        world: &mut dyn World,
+        config: &MetadataConfig,
+        stop: &AtomicBool,
+        guard: &mut Guard,
+        live: &Live,
+        on_phase: &mut dyn FnMut(&MetadataPhase),
+    ) -> Result<Option<Ran<StorageMetadata>>, StorageError> {
+        let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
+        let config = MetadataConfig { tasks, ..config.clone() };
+        check(&config).map_err(StorageError::Invalid)?;
+        let guard = RefCell::new(guard);
+        let measured = RefCell::new((Vec::new(), on_phase));
+        let watch = |folders: &[TestFolder]| watched(folders, &mut guard.borrow_mut());
+        let all = directories(&config);
+        let left_over = (world.rank() == 0).then(|| clear_left_over(&all)).flatten();
+        let ended = measure(world, &config, (stop, live), &watch, &|phase| {
+            let (phases, on_phase) = &mut *measured.borrow_mut();
+            on_phase(phase);
+            phases.push(phase.clone());
+        });
+        let kept = |error: MetadataError, folder: Option<&str>| {
+            StorageError::from(error).with_kept(&config.directory, folder.filter(|_| config.keep))
+        };
+        let ended = ended.map_err(|error| match error {
+            error @ MetadataError::Ranks(_) => kept(error, config.name.as_deref()),
+            // Nothing was made.
+            error => error.into(),
+        })?;
+        let Some(Ended { complete, hosts, shape, kept_folder, error, notices }) = ended else {
+            return Ok(None);
+        };
+        let error = error.map(|error| kept(error, kept_folder.as_deref()));
+        let facts = Facts {
+            hosts,
+            mounts: all.iter().map(|directory| Mount::of(Path::new(directory))).collect(),
+            transport: world.transport().to_owned(),
+            kept_folder,
+            shape,
+        };
+        let notices = left_over.into_iter().chain(notices);
+        ran(&config, facts, measured.into_inner().0, (complete, error), notices).map(Some)
+    }
+
+    fn common(config: &MetadataConfig) -> CommonOptions<'_> {
+        CommonOptions {
+            directory: &config.directory,
+            hosts: config.hosts.as_deref(),
+            mpi_library: config.mpi_library.as_deref(),
+            iterations: config.iterations,
         }
-    };
-    let benchmark = Benchmark::Metadata(of_ranks.clone());
-    let driven = drive(agent, benchmark, timeout, stop, &mut on_measured, on_live);
-    let driven = driven.map_err(|error| match error {
-        // Nothing was made.
-        StorageError::Peer(PeerError::Refused { .. }) => error,
-        error => error.with_kept(&config.directory, kept(None).as_deref()),
-    })?;
-    let Driven { started, is_finished, ended, error } = driven;
-    let error = error.map(|error| match error {
-        // Nothing was made.
-        StorageError::Failed(_) if ended.kept_folder.is_none() => error,
-        error => error.with_kept(&config.directory, kept(None).as_deref()),
-    });
-    let facts = Facts {
-        hosts: started.hosts,
-        mounts: [started.mount].into_iter().chain(started.more_mounts).collect(),
-        transport: THREADS_TRANSPORT.to_owned(),
-        kept_folder: kept(ended.kept_folder),
-        shape: ended.shape,
-    };
-    let notices = started.left_over.into_iter().chain(ended.notices);
-    ran(config, facts, phases, (is_finished, error), notices)
+    }
+
+    fn once_in(config: &MetadataConfig, directory: &str) -> MetadataConfig {
+        MetadataConfig { directory: directory.to_owned(), iterations: 1, ..config.clone() }
+    }
+}
+
+impl RankSummary for StorageMetadata {
+    fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    fn file_system(&self) -> &str {
+        &self.file_system
+    }
+
+    fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        self.outcome()
+    }
 }
 
 /// With the name of the folder, where it is to be known also when its ranks cannot report it.
@@ -228,102 +360,6 @@ pub(crate) fn run_threads(
 /// Has folders removed after a death of this process, unless they are to stay.
 fn watched(folders: &[TestFolder], guard: &mut Guard) {
     folders.iter().for_each(|folder| folder.watch(Some(guard)));
-}
-
-/// [`RankBenchmark::as_job`].
-pub(super) fn as_job(
-    place: JobPlace<'_>,
-    config: &MetadataConfig,
-    timeout: Duration,
-    stop: &AtomicBool,
-    on_phase: &mut dyn FnMut(&MetadataPhase),
-    on_live: OnLive<'_>,
-) -> Result<Ran<StorageMetadata>, StorageError> {
-    check(config).map_err(StorageError::Invalid)?;
-    let (of_ranks, all) = (with_name(config), directories(config));
-    let options = JobOptions {
-        verb: "metadata",
-        directories: all.iter().map(String::as_str).collect(),
-        hosts: config.hosts.as_deref().unwrap_or_default(),
-        tasks: config.tasks,
-        mpirun: config.mpirun.as_deref(),
-    };
-    let mut phases = Vec::new();
-    let mut on_phases = |phase: MetadataPhase| {
-        on_phase(&phase);
-        phases.push(phase);
-    };
-    let found = job::run(place, &options, &of_ranks, timeout, stop, &mut on_phases, on_live);
-    let (found, error) = match found {
-        Ok(found) => (found, None),
-        // What a rank reports has the folder, where there are items.
-        Err(StorageError::Failed(failure))
-            if failure.kind == FailureKind::Connection
-                && config.keep
-                && of_ranks.name.as_ref().is_some_and(|name| !failure.message.contains(name)) =>
-        {
-            let error = StorageError::Failed(failure);
-            (None, Some(error.with_kept(&config.directory, of_ranks.name.as_deref())))
-        }
-        Err(error) => (None, Some(error)),
-    };
-    let Some(found): Option<StorageMetadata> = found else {
-        // The ranks were stopped, or lost, before rank 0 could say more.
-        let facts = Facts {
-            hosts: host_names(options.hosts),
-            mounts: vec![Mount::unknown()],
-            transport: "unknown".to_owned(),
-            kept_folder: kept_name(&of_ranks, None),
-            shape: None,
-        };
-        return ran(config, facts, phases, (false, error), None);
-    };
-    job::check_ranks(found.requested.tasks, config.rank_count())?;
-    let error = error.or_else(|| found.failure.clone().map(StorageError::Failed));
-    Ok(Ran { found: StorageMetadata { requested: config.clone(), ..found }, error })
-}
-
-/// [`RankBenchmark::as_rank`].
-pub(super) fn as_rank(
-    world: &mut dyn World,
-    config: &MetadataConfig,
-    stop: &AtomicBool,
-    guard: &mut Guard,
-    live: &Live,
-    on_phase: &mut dyn FnMut(&MetadataPhase),
-) -> Result<Option<Ran<StorageMetadata>>, StorageError> {
-    let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
-    let config = MetadataConfig { tasks, ..config.clone() };
-    check(&config).map_err(StorageError::Invalid)?;
-    let guard = RefCell::new(guard);
-    let measured = RefCell::new((Vec::new(), on_phase));
-    let watch = |folders: &[TestFolder]| watched(folders, &mut guard.borrow_mut());
-    let all = directories(&config);
-    let left_over = (world.rank() == 0).then(|| clear_left_over(&all)).flatten();
-    let ended = measure(world, &config, (stop, live), &watch, &|phase| {
-        let (phases, on_phase) = &mut *measured.borrow_mut();
-        on_phase(phase);
-        phases.push(phase.clone());
-    });
-    let kept = |error: MetadataError, folder: Option<&str>| {
-        StorageError::from(error).with_kept(&config.directory, folder.filter(|_| config.keep))
-    };
-    let ended = ended.map_err(|error| match error {
-        error @ MetadataError::Ranks(_) => kept(error, config.name.as_deref()),
-        // Nothing was made.
-        error => error.into(),
-    })?;
-    let Some(Ended { complete, hosts, shape, kept_folder, error, notices }) = ended else { return Ok(None) };
-    let error = error.map(|error| kept(error, kept_folder.as_deref()));
-    let facts = Facts {
-        hosts,
-        mounts: all.iter().map(|directory| Mount::of(Path::new(directory))).collect(),
-        transport: world.transport().to_owned(),
-        kept_folder,
-        shape,
-    };
-    let notices = left_over.into_iter().chain(notices);
-    ran(&config, facts, measured.into_inner().0, (complete, error), notices).map(Some)
 }
 
 #[cfg(test)]

@@ -1,23 +1,15 @@
 //! Workload `storage-metadata`: rates of operations on names, at the client.
 
-use std::{sync::atomic::AtomicBool, time::Duration};
-
-use clearstream_control::Peer;
-use clearstream_ranks::World;
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
-    notice::Notice,
     outcome::{MetricKind, Outcome},
-    storage::metadata::{MetadataConfig, MetadataPhase, StorageMetadata},
+    storage::metadata::{MetadataConfig, MetadataPhase},
 };
 use clearstream_workload::{CLIENT, Context, Sample, TrialError, Workload};
 
 use super::check;
-use crate::{
-    CommonOptions, JobPlace, Live, OnLive, Ran, RankBenchmark, RankSummary, StorageError, benchmark::trial,
-    guard::Guard, trial,
-};
+use crate::{benchmark::trial, trial};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -70,74 +62,5 @@ impl Workload for StorageMetadataWorkload {
         let config =
             MetadataConfig { directory: place.directory.clone(), more_directories, ..config.clone() };
         trial(self, context, (&config, &place), |phase: &MetadataPhase| Sample::new(phase, None))
-    }
-}
-
-impl RankBenchmark for StorageMetadataWorkload {
-    type Point = MetadataPhase;
-    type Summary = StorageMetadata;
-
-    fn at_agent(
-        agent: &mut Peer,
-        config: &MetadataConfig,
-        timeout: Duration,
-        stop: &AtomicBool,
-        on_point: &mut dyn FnMut(&MetadataPhase),
-        on_live: OnLive<'_>,
-    ) -> Result<Ran<StorageMetadata>, StorageError> {
-        super::at_agent(agent, config, timeout, stop, on_point, on_live)
-    }
-
-    fn as_job(
-        place: JobPlace<'_>,
-        config: &MetadataConfig,
-        timeout: Duration,
-        stop: &AtomicBool,
-        on_point: &mut dyn FnMut(&MetadataPhase),
-        on_live: OnLive<'_>,
-    ) -> Result<Ran<StorageMetadata>, StorageError> {
-        super::as_job(place, config, timeout, stop, on_point, on_live)
-    }
-
-    fn as_rank(
-        world: &mut dyn World,
-        config: &MetadataConfig,
-        stop: &AtomicBool,
-        guard: &mut Guard,
-        live: &Live,
-        on_point: &mut dyn FnMut(&MetadataPhase),
-    ) -> Result<Option<Ran<StorageMetadata>>, StorageError> {
-        super::as_rank(world, config, stop, guard, live, on_point)
-    }
-
-    fn common(config: &MetadataConfig) -> CommonOptions<'_> {
-        CommonOptions {
-            directory: &config.directory,
-            hosts: config.hosts.as_deref(),
-            mpi_library: config.mpi_library.as_deref(),
-            iterations: config.iterations,
-        }
-    }
-
-    fn once_in(config: &MetadataConfig, directory: &str) -> MetadataConfig {
-        MetadataConfig { directory: directory.to_owned(), iterations: 1, ..config.clone() }
-    }
-}
-
-impl RankSummary for StorageMetadata {
-    fn is_complete(&self) -> bool {
-        self.complete
-    }
-
-    fn notices(&self) -> &[Notice] {
-        &self.notices
-    }
-
-    fn file_system(&self) -> &str {
-        &self.file_system
-    }
-
-    fn outcome(&self) -> Result<Outcome, serde_json::Error> {
-        self.outcome()
     }
 }

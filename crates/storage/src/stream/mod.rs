@@ -3,7 +3,7 @@
 //! open to close.
 //!
 //! Ranks are of one agent ([`crate::StorageAgent`]), a process of its own: a file system that does not
-//! respond stops it, and never the controller ([`run`]).
+//! respond stops it, and never the controller ([`RankBenchmark::at_agent`]).
 
 mod check;
 mod engine;
@@ -29,6 +29,7 @@ use clearstream_schema::{
     failure::Classified,
     human,
     notice::Notice,
+    outcome::Outcome,
     storage::{
         StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamReorder, StreamSummary,
         stream_statistics,
@@ -36,7 +37,7 @@ use clearstream_schema::{
 };
 
 use crate::{
-    StorageError,
+    CommonOptions, RankBenchmark, RankSummary, StorageError,
     agent::memory,
     calls::{Benchmark, Measured, StorageStarted},
     clock::late_rank,
@@ -55,117 +56,150 @@ pub(crate) use prepared::Prepared;
 
 pub use workload::StorageStream;
 
-/// [`RankBenchmark::at_agent`].
-pub(super) fn at_agent(
-    agent: &mut Peer,
-    config: &StreamConfig,
-    timeout: Duration,
-    stop: &AtomicBool,
-    on_point: &mut dyn FnMut(&StreamPoint),
-    on_live: OnLive<'_>,
-) -> Result<Ran<StreamSummary>, StorageError> {
-    check(config).map_err(StorageError::Invalid)?;
-    let folder = folder_name(config);
-    let mut points = Vec::new();
-    let benchmark = Benchmark::Stream { folder: folder.clone(), config: config.clone() };
-    let mut on_measured = |measured| {
-        if let Measured::Stream(point) = measured {
-            on_point(&point);
-            points.push(*point);
-        }
-    };
-    let driven = drive(agent, benchmark, timeout, stop, &mut on_measured, on_live);
-    let Driven { started, is_finished, ended, error } = driven.map_err(|error| match error {
-        // Nothing was written.
-        StorageError::Peer(PeerError::Refused { .. }) => error,
-        error => with_kept(error, config, &folder),
-    })?;
-    let error = error.map(|error| with_kept(error, config, &folder));
-    Ran::of(points.is_empty(), error, |failure| {
-        let is_whole = is_finished && failure.is_none();
-        let kept_folder = config.keep.then_some(folder);
-        let summary = summary(config, &started, points, is_whole, ended.notices);
-        StreamSummary { kept_folder, failure, ..summary }
-    })
-}
+impl RankBenchmark for StorageStream {
+    type Point = StreamPoint;
+    type Summary = StreamSummary;
 
-/// [`RankBenchmark::as_job`].
-pub(super) fn as_job(
-    place: JobPlace<'_>,
-    config: &StreamConfig,
-    timeout: Duration,
-    stop: &AtomicBool,
-    on_point: &mut dyn FnMut(&StreamPoint),
-    on_live: OnLive<'_>,
-) -> Result<Ran<StreamSummary>, StorageError> {
-    check(config).map_err(StorageError::Invalid)?;
-    let options = JobOptions {
-        verb: "stream",
-        directories: vec![&config.directory],
-        hosts: config.hosts.as_deref().unwrap_or_default(),
-        tasks: config.tasks,
-        mpirun: config.mpirun.as_deref(),
-    };
-    let mut points = Vec::new();
-    // A name that this controller knows also when the ranks cannot report it.
-    let folder = folder_name(config);
-    let of_ranks = match config.keep {
-        true => StreamConfig { name: Some(folder.clone()), ..config.clone() },
-        false => config.clone(),
-    };
-    let mut on_points = |point: StreamPoint| {
-        on_point(&point);
-        points.push(point);
-    };
-    let found = job::run(place, &options, &of_ranks, timeout, stop, &mut on_points, on_live);
-    let (found, error) = match found {
-        Ok(found) => (found, None),
-        // What a rank reports has it, where there are files.
-        Err(StorageError::Failed(failure))
-            if failure.kind == FailureKind::Connection && !failure.message.contains(&folder) =>
-        {
-            (None, Some(with_kept(StorageError::Failed(failure), config, &folder)))
-        }
-        Err(error) => (None, Some(error)),
-    };
-    if let Some(found) = &found {
-        let found: &StreamSummary = found;
-        job::check_ranks(found.requested.tasks, config.rank_count())?;
-    }
-    let of_result = found.as_ref().and_then(|found| found.failure.clone()).map(StorageError::Failed);
-    Ran::of(points.is_empty(), error.or(of_result), |failure| {
-        let stopped = || {
-            let started = StorageStarted::of(Mount::unknown(), Vec::new());
-            summary(config, &started, points, false, Vec::new())
+    fn at_agent(
+        agent: &mut Peer,
+        config: &StreamConfig,
+        timeout: Duration,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(&StreamPoint),
+        on_live: OnLive<'_>,
+    ) -> Result<Ran<StreamSummary>, StorageError> {
+        check(config).map_err(StorageError::Invalid)?;
+        let folder = folder_name(config);
+        let mut points = Vec::new();
+        let benchmark = Benchmark::Stream { folder: folder.clone(), config: config.clone() };
+        let mut on_measured = |measured| {
+            if let Measured::Stream(point) = measured {
+                on_point(&point);
+                points.push(*point);
+            }
         };
-        StreamSummary { requested: config.clone(), failure, ..found.unwrap_or_else(stopped) }
-    })
+        let driven = drive(agent, benchmark, timeout, stop, &mut on_measured, on_live);
+        let Driven { started, is_finished, ended, error } = driven.map_err(|error| match error {
+            // Nothing was written.
+            StorageError::Peer(PeerError::Refused { .. }) => error,
+            error => with_kept(error, config, &folder),
+        })?;
+        let error = error.map(|error| with_kept(error, config, &folder));
+        Ran::of(points.is_empty(), error, |failure| {
+            let is_whole = is_finished && failure.is_none();
+            let kept_folder = config.keep.then_some(folder);
+            let summary = summary(config, &started, points, is_whole, ended.notices);
+            StreamSummary { kept_folder, failure, ..summary }
+        })
+    }
+
+    fn as_job(
+        place: JobPlace<'_>,
+        config: &StreamConfig,
+        timeout: Duration,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(&StreamPoint),
+        on_live: OnLive<'_>,
+    ) -> Result<Ran<StreamSummary>, StorageError> {
+        check(config).map_err(StorageError::Invalid)?;
+        let options = JobOptions {
+            verb: "stream",
+            directories: vec![&config.directory],
+            hosts: config.hosts.as_deref().unwrap_or_default(),
+            tasks: config.tasks,
+            mpirun: config.mpirun.as_deref(),
+        };
+        let mut points = Vec::new();
+        // A name that this controller knows also when the ranks cannot report it.
+        let folder = folder_name(config);
+        let of_ranks = match config.keep {
+            true => StreamConfig { name: Some(folder.clone()), ..config.clone() },
+            false => config.clone(),
+        };
+        let mut on_points = |point: StreamPoint| {
+            on_point(&point);
+            points.push(point);
+        };
+        let found = job::run(place, &options, &of_ranks, timeout, stop, &mut on_points, on_live);
+        let (found, error) = match found {
+            Ok(found) => (found, None),
+            // What a rank reports has it, where there are files.
+            Err(StorageError::Failed(failure))
+                if failure.kind == FailureKind::Connection && !failure.message.contains(&folder) =>
+            {
+                (None, Some(with_kept(StorageError::Failed(failure), config, &folder)))
+            }
+            Err(error) => (None, Some(error)),
+        };
+        if let Some(found) = &found {
+            let found: &StreamSummary = found;
+            job::check_ranks(found.requested.tasks, config.rank_count())?;
+        }
+        let of_result = found.as_ref().and_then(|found| found.failure.clone()).map(StorageError::Failed);
+        Ran::of(points.is_empty(), error.or(of_result), |failure| {
+            let stopped = || {
+                let started = StorageStarted::of(Mount::unknown(), Vec::new());
+                summary(config, &started, points, false, Vec::new())
+            };
+            StreamSummary { requested: config.clone(), failure, ..found.unwrap_or_else(stopped) }
+        })
+    }
+
+    fn as_rank(
+        world: &mut dyn World,
+        config: &StreamConfig,
+        stop: &AtomicBool,
+        guard: &mut Guard,
+        live: &Live,
+        on_point: &mut dyn FnMut(&StreamPoint),
+    ) -> Result<Option<Ran<StreamSummary>>, StorageError> {
+        let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
+        let config = StreamConfig { tasks, ..config.clone() };
+        check(&config).map_err(StorageError::Invalid)?;
+        let left_over = (world.rank() == 0).then(|| clear_left_over([&config.directory])).flatten();
+        let folder = prepared::enter_together(world, &config)?;
+        folder.watch(Some(guard));
+        let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let mut found = ranks_part(world, &config, &folder, (stop, live), on_point);
+        if let Ok(Some(ran)) = &mut found {
+            ran.found.notices.extend(left_over);
+            ran.error =
+                ran.error.take().map(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()));
+            ran.found.failure = ran.error.as_ref().map(StorageError::to_failure);
+        }
+        found.map_err(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()))
+    }
+
+    fn common(config: &StreamConfig) -> CommonOptions<'_> {
+        CommonOptions {
+            directory: &config.directory,
+            hosts: config.hosts.as_deref(),
+            mpi_library: config.mpi_library.as_deref(),
+            iterations: config.iterations,
+        }
+    }
+
+    fn once_in(config: &StreamConfig, directory: &str) -> StreamConfig {
+        StreamConfig { directory: directory.to_owned(), iterations: 1, ..config.clone() }
+    }
 }
 
-/// [`RankBenchmark::as_rank`].
-pub(super) fn as_rank(
-    world: &mut dyn World,
-    config: &StreamConfig,
-    stop: &AtomicBool,
-    guard: &mut Guard,
-    live: &Live,
-    on_point: &mut dyn FnMut(&StreamPoint),
-) -> Result<Option<Ran<StreamSummary>>, StorageError> {
-    let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
-    let config = StreamConfig { tasks, ..config.clone() };
-    check(&config).map_err(StorageError::Invalid)?;
-    let left_over = (world.rank() == 0).then(|| clear_left_over([&config.directory])).flatten();
-    let folder = prepared::enter_together(world, &config)?;
-    folder.watch(Some(guard));
-    let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let mut found = ranks_part(world, &config, &folder, (stop, live), on_point);
-    if let Ok(Some(ran)) = &mut found {
-        ran.found.notices.extend(left_over);
-        ran.error =
-            ran.error.take().map(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()));
-        ran.found.failure = ran.error.as_ref().map(StorageError::to_failure);
+impl RankSummary for StreamSummary {
+    fn is_complete(&self) -> bool {
+        self.complete
     }
-    found.map_err(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()))
+
+    fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    fn file_system(&self) -> &str {
+        &self.file_system
+    }
+
+    fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        self.outcome()
+    }
 }
 
 /// What a rank does in the folder.

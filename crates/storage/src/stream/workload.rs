@@ -1,23 +1,15 @@
 //! Workload `storage-stream`: bandwidth of writing and reading at the client.
 
-use std::{sync::atomic::AtomicBool, time::Duration};
-
-use clearstream_control::Peer;
-use clearstream_ranks::World;
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
-    notice::Notice,
     outcome::{Metric, MetricKind, Outcome, Unit},
-    storage::{StreamConfig, StreamPhase, StreamPoint, StreamSummary, bandwidth_name},
+    storage::{StreamConfig, StreamPhase, StreamPoint, bandwidth_name},
 };
 use clearstream_workload::{CLIENT, Context, Sample, TrialError, Workload};
 
 use super::check::check;
-use crate::{
-    CommonOptions, JobPlace, Live, OnLive, Ran, RankBenchmark, RankSummary, StorageError, benchmark::trial,
-    guard::Guard, trial,
-};
+use crate::{benchmark::trial, trial};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -85,74 +77,5 @@ impl Workload for StorageStream {
                 is_headline.then(|| Metric::higher(name, Unit::BytesPerSecond, point.bandwidth_bps / 8.0));
             Sample::new(point, headline)
         })
-    }
-}
-
-impl RankBenchmark for StorageStream {
-    type Point = StreamPoint;
-    type Summary = StreamSummary;
-
-    fn at_agent(
-        agent: &mut Peer,
-        config: &StreamConfig,
-        timeout: Duration,
-        stop: &AtomicBool,
-        on_point: &mut dyn FnMut(&StreamPoint),
-        on_live: OnLive<'_>,
-    ) -> Result<Ran<StreamSummary>, StorageError> {
-        super::at_agent(agent, config, timeout, stop, on_point, on_live)
-    }
-
-    fn as_job(
-        place: JobPlace<'_>,
-        config: &StreamConfig,
-        timeout: Duration,
-        stop: &AtomicBool,
-        on_point: &mut dyn FnMut(&StreamPoint),
-        on_live: OnLive<'_>,
-    ) -> Result<Ran<StreamSummary>, StorageError> {
-        super::as_job(place, config, timeout, stop, on_point, on_live)
-    }
-
-    fn as_rank(
-        world: &mut dyn World,
-        config: &StreamConfig,
-        stop: &AtomicBool,
-        guard: &mut Guard,
-        live: &Live,
-        on_point: &mut dyn FnMut(&StreamPoint),
-    ) -> Result<Option<Ran<StreamSummary>>, StorageError> {
-        super::as_rank(world, config, stop, guard, live, on_point)
-    }
-
-    fn common(config: &StreamConfig) -> CommonOptions<'_> {
-        CommonOptions {
-            directory: &config.directory,
-            hosts: config.hosts.as_deref(),
-            mpi_library: config.mpi_library.as_deref(),
-            iterations: config.iterations,
-        }
-    }
-
-    fn once_in(config: &StreamConfig, directory: &str) -> StreamConfig {
-        StreamConfig { directory: directory.to_owned(), iterations: 1, ..config.clone() }
-    }
-}
-
-impl RankSummary for StreamSummary {
-    fn is_complete(&self) -> bool {
-        self.complete
-    }
-
-    fn notices(&self) -> &[Notice] {
-        &self.notices
-    }
-
-    fn file_system(&self) -> &str {
-        &self.file_system
-    }
-
-    fn outcome(&self) -> Result<Outcome, serde_json::Error> {
-        self.outcome()
     }
 }

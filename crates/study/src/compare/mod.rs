@@ -22,10 +22,10 @@ mod values;
 
 use std::collections::BTreeMap;
 
-use clearstream_schema::{control::FailureKind, failure::Classified};
-
-use clearstream_schema::JsonSchema;
 use clearstream_schema::{
+    JsonSchema,
+    control::FailureKind,
+    failure::Classified,
     notice::Notice,
     outcome::{Better, Metric, Unit},
 };

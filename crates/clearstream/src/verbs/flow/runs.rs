@@ -6,12 +6,11 @@ use clearstream_schema::{
 };
 
 use super::document::{FlowRuns, Measured, Spread, Threshold};
-use crate::output::Unwritten;
 use crate::{
     endpoints::PathArgs,
     exit::CommandError,
     output::{
-        Output, Paint, flow,
+        Output, Paint, Unwritten, flow,
         quantity::{self, rate},
         table::table,
     },

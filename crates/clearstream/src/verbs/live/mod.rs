@@ -23,14 +23,12 @@ use clearstream_schema::{
     live::{LIVE_SUMMARY_SCHEMA, LiveSummary},
 };
 
-use crate::exit::cannot;
-use crate::output::Unwritten;
 use crate::{
     endpoints::FamilyArgs,
-    exit::CommandError,
+    exit::{CommandError, cannot},
     interrupt,
     output::{
-        Output,
+        Output, Unwritten,
         live::{Board, Screen, ScreenEvent, line},
     },
 };

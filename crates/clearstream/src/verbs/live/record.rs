@@ -17,8 +17,10 @@ use clearstream_schema::{
 use serde_json::json;
 
 use super::sources::Sources;
-use crate::output::Unwritten;
-use crate::{exit::CommandError, output::live::Board};
+use crate::{
+    exit::CommandError,
+    output::{Unwritten, live::Board},
+};
 
 const RATE: MetricKind = MetricKind::higher("rate", Unit::BitsPerSecond);
 const BUSY: MetricKind = MetricKind::lower("busy-cores", Unit::Count);

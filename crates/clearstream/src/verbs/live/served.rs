@@ -5,8 +5,7 @@ use clearstream_schema::live::LiveSample;
 use serde_json::json;
 
 use super::{LiveArgs, sources::Sources};
-use crate::exit::CommandError;
-use crate::output::Unwritten;
+use crate::{exit::CommandError, output::Unwritten};
 
 /// Servers of a command.
 #[derive(Default)]

@@ -18,10 +18,9 @@ use clearstream_live::{Collector, CollectorOptions, ReadLive};
 use clearstream_schema::{host::HostReport, live::LiveSample};
 
 use super::LiveArgs;
-use crate::exit::cannot;
 use crate::{
     endpoints::{agent_command, open_lab, ssh_agent, with_family},
-    exit::CommandError,
+    exit::{CommandError, cannot},
 };
 
 /// Updates that wait for a reader that is stopped; later ones are dropped.

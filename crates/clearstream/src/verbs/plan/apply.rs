@@ -11,11 +11,9 @@ use clearstream_schema::{TimeSpan, human::count, plan::Plan};
 use clearstream_sys::lines;
 
 use super::{documents, file::read_plan, guard::guarded};
-use crate::exit::cannot;
-use crate::output::Unwritten;
 use crate::{
-    exit::CommandError,
-    output::{self, Output, Paint, tune},
+    exit::{CommandError, cannot},
+    output::{self, Output, Paint, Unwritten, tune},
 };
 
 /// Apply a plan, all or nothing, with a journal to revert it. Shows the changes

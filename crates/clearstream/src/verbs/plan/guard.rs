@@ -17,8 +17,7 @@ use signal_hook::{
     flag,
 };
 
-use crate::exit::CommandError;
-use crate::exit::cannot;
+use crate::exit::{CommandError, cannot};
 
 const SSH_CONNECTION: &str = "SSH_CONNECTION";
 /// Where the guardian says why something is not restored yet: syslog(3), RFC 3164.

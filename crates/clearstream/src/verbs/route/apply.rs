@@ -10,11 +10,10 @@ use clearstream_schema::plan::{JournalState, Plan};
 use clearstream_sys::document;
 
 use super::{here::Planned, standing::of_routes};
-use crate::output::Unwritten;
 use crate::{
     exit::CommandError,
     files,
-    output::Output,
+    output::{Output, Unwritten},
     verbs::plan::{Applying, Source, read_plan},
 };
 

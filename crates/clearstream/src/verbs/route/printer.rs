@@ -3,9 +3,8 @@
 
 use clearstream_schema::watch::{WatchEvent, WatchEventKind};
 
-use crate::output::Unwritten;
 use crate::output::{
-    Output,
+    Output, Unwritten,
     printer::{Sink, lost_message},
     watch as text_of,
 };

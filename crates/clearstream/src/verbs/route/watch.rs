@@ -23,9 +23,8 @@ use super::{
     printer::Events,
     standing::{added_addresses, of_watch},
 };
-use crate::exit::cannot;
 use crate::{
-    exit::CommandError,
+    exit::{CommandError, cannot},
     interrupt,
     output::{self, Output, printer::Printer, watch as text_of},
 };

@@ -17,11 +17,10 @@ use clearstream_watch::command_line;
 use sd_notify::NotifyState;
 
 use super::compat::{self, Compat};
-use crate::exit::cannot;
 use crate::{
     agent,
     endpoints::own_program,
-    exit::CommandError,
+    exit::{CommandError, cannot},
     interrupt,
     output::{
         self, Output,

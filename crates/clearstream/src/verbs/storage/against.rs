@@ -15,8 +15,10 @@ use clearstream_schema::{
 use clearstream_stats::paired_ratio;
 use serde::Serialize;
 
-use crate::output::Unwritten;
-use crate::{exit::CommandError, output::Output};
+use crate::{
+    exit::CommandError,
+    output::{Output, Unwritten},
+};
 
 /// The second directory.
 #[derive(Debug, Clone, clap::Args)]

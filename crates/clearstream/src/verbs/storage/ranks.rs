@@ -23,12 +23,10 @@ use clearstream_storage::{
 };
 use clearstream_sys::process::{bind_child_to_parent, keep_descriptors_from};
 
-use crate::exit::cannot;
-use crate::output::Unwritten;
 use crate::{
-    exit::CommandError,
+    exit::{CommandError, cannot},
     mpi,
-    output::{Output, storage_live},
+    output::{Output, Unwritten, storage_live},
 };
 
 /// Options of ranks as processes.

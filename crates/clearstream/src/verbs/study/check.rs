@@ -6,12 +6,11 @@ use clearstream_record::{CHECK, CatalogueEntry, Reader, catalogue};
 use clearstream_study::{CheckedCell, ReferenceCheck, Verdict, check_against};
 
 use super::{RUNS, compare::verdict_name};
-use crate::output::Unwritten;
 use crate::{
     exit::CommandError,
     files,
     output::{
-        self, Output,
+        self, Output, Unwritten,
         quantity::{count, factor_level},
         table::table,
     },

@@ -8,10 +8,9 @@ use clearstream_sys::program::Program;
 use clearstream_watch::command_line;
 
 use super::StudyVerb;
-use crate::exit::cannot;
 use crate::{
     endpoints::own_program,
-    exit::CommandError,
+    exit::{CommandError, cannot},
     files,
     output::{Output, documents::Written},
     verbs::{Cli, Verb},

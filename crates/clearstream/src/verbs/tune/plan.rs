@@ -8,11 +8,10 @@ use clearstream_schema::{BitRate, TimeSpan};
 use clearstream_tune::{HostState, Profile, recommend};
 
 use super::goal;
-use crate::output::Unwritten;
 use crate::{
     exit::CommandError,
     files,
-    output::{self, Output, Paint, tune},
+    output::{self, Output, Paint, Unwritten, tune},
     verbs::plan::write_files,
 };
 
