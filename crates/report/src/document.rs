@@ -12,17 +12,11 @@ use serde::Serialize;
 use crate::{
     analysis::Analysis,
     digest::{Digest, ExperimentDigest},
-    figure::{Figure, Section, Table},
-    figures::{
-        cost, delay, effects, gateways, goodput, live, metric, pairs,
-        pins::{self, row},
-        semantics, throughput, window,
-    },
+    figure::{Section, Table},
+    figures::{self, metric},
     format::{bytes, hosts_of, join, level_of, rate, sentence_case, time},
     headline::Headline,
-    hosts, link, settings,
-    shortfall::Shortfall,
-    summary,
+    hosts, link, settings, summary,
 };
 
 /// Contents of a report.
@@ -144,7 +138,8 @@ fn findings(analysis: &Analysis, sections: &[Section]) -> Vec<Finding> {
 fn section(analysis: &Analysis, experiment: &ExperimentDigest) -> Section {
     let digest = &analysis.digest;
     // What was measured is drawn, also where the record lacks what the study names.
-    let mut figures = if experiment.is_drawn_by_metric() { Vec::new() } else { own(analysis, experiment) };
+    let mut figures =
+        if experiment.is_drawn_by_metric() { Vec::new() } else { figures::own(analysis, experiment) };
     if figures.is_empty() || experiment.spec.metric.is_some() || experiment.spec.relation.is_some() {
         let mut others = metric::figures(digest, experiment);
         // A workload's own figure may be of the same metric.
@@ -152,7 +147,7 @@ fn section(analysis: &Analysis, experiment: &ExperimentDigest) -> Section {
         figures.append(&mut others);
     }
     if figures.is_empty() {
-        figures = own(analysis, experiment);
+        figures = figures::own(analysis, experiment);
     }
     let mut named = experiment.spec.metrics().iter();
     let lacks = named.find(|name| experiment.measured.metric(Some(name)).is_none());
@@ -175,44 +170,6 @@ fn section(analysis: &Analysis, experiment: &ExperimentDigest) -> Section {
         figures,
         absent,
     }
-}
-
-/// The figures that only trials of one workload have.
-fn own(analysis: &Analysis, experiment: &ExperimentDigest) -> Vec<Figure> {
-    let (digest, palette) = (&analysis.digest, &analysis.palette);
-    let mut figures: Vec<Figure> = Vec::new();
-    if !experiment.cells().is_empty() {
-        match experiment.spec.figure() {
-            Kind::WindowCurve => {
-                let short = analysis.shortfall(experiment).map(Shortfall::remarks);
-                figures.extend(window::figure(digest, experiment, short));
-            }
-            Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
-            Kind::PinMatrix => figures.extend(pins::figures(digest, experiment)),
-            Kind::PinRow => figures.extend(row::figure(digest, experiment)),
-            _ => {}
-        }
-        // Whatever the study names, measured goodput is never left out.
-        if figures.is_empty() {
-            figures.extend(goodput::figure(experiment));
-            figures.extend(effects::figure(experiment));
-            figures.extend(throughput::figure(experiment, palette));
-        }
-        if matches!(experiment.spec.figure(), Kind::Throughput | Kind::LiveTraffic) {
-            figures.extend(cost::figure(digest, experiment));
-        }
-    }
-    if !experiment.gateways.is_empty() {
-        figures.extend(gateways::figures(experiment, palette));
-    }
-    if !experiment.pairs.is_empty() {
-        figures.extend(pairs::figures(digest, experiment));
-    }
-    figures.extend(semantics::figure(experiment));
-    if !experiment.probes.is_empty() {
-        figures.extend(delay::figure(digest, experiment));
-    }
-    figures
 }
 
 fn failures(digest: &Digest) -> Table {

@@ -1,8 +1,6 @@
 //! One module per kind of figure. Each takes a reduced experiment, states in one
 //! sentence what the numbers show, and draws it.
 
-use std::collections::BTreeMap;
-
 pub(crate) mod cost;
 pub(crate) mod delay;
 pub(crate) mod effects;
@@ -19,6 +17,50 @@ pub(crate) mod semantics;
 pub(crate) mod staircase;
 pub(crate) mod throughput;
 pub(crate) mod window;
+
+use std::collections::BTreeMap;
+
+use clearstream_schema::study::Figure as Kind;
+
+use crate::{analysis::Analysis, digest::ExperimentDigest, figure::Figure, shortfall::Shortfall};
+
+/// The figures that only trials of one workload have.
+pub(crate) fn own(analysis: &Analysis, experiment: &ExperimentDigest) -> Vec<Figure> {
+    let (digest, palette) = (&analysis.digest, &analysis.palette);
+    let mut figures: Vec<Figure> = Vec::new();
+    if !experiment.cells().is_empty() {
+        match experiment.spec.figure() {
+            Kind::WindowCurve => {
+                let short = analysis.shortfall(experiment).map(Shortfall::remarks);
+                figures.extend(window::figure(digest, experiment, short));
+            }
+            Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
+            Kind::PinMatrix => figures.extend(pins::figures(digest, experiment)),
+            Kind::PinRow => figures.extend(pins::row::figure(digest, experiment)),
+            _ => {}
+        }
+        // Whatever the study names, measured goodput is never left out.
+        if figures.is_empty() {
+            figures.extend(goodput::figure(experiment));
+            figures.extend(effects::figure(experiment));
+            figures.extend(throughput::figure(experiment, palette));
+        }
+        if matches!(experiment.spec.figure(), Kind::Throughput | Kind::LiveTraffic) {
+            figures.extend(cost::figure(digest, experiment));
+        }
+    }
+    if !experiment.gateways.is_empty() {
+        figures.extend(gateways::figures(experiment, palette));
+    }
+    if !experiment.pairs.is_empty() {
+        figures.extend(pairs::figures(digest, experiment));
+    }
+    figures.extend(semantics::figure(experiment));
+    if !experiment.probes.is_empty() {
+        figures.extend(delay::figure(digest, experiment));
+    }
+    figures
+}
 
 /// Class of the `index`-th level of a factor. The first colour of the palette, `s0`, is that of
 /// our trials where there is nothing to distinguish; parts of a whole (`k0`, `k1`) and directions
