@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod chosen_settings;
 pub mod defaults;
 pub mod endpoints;
 pub mod exit;

@@ -11,7 +11,7 @@
 use std::{error::Error, net::Ipv4Addr, sync::atomic::AtomicBool};
 
 use clearstream_control::{Peer, PeerError, Services, memory_pair};
-use clearstream_flow::{FlowAgent, run};
+use clearstream_flow::{FlowAgent, Open, run};
 use clearstream_schema::flow::FlowConfig;
 
 fn agent() -> Result<Peer, PeerError> {
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut client, mut server) = (agent()?, agent()?);
     let address = Ipv4Addr::LOCALHOST.into();
     let stop = AtomicBool::new(false);
-    let summary = run(&mut client, &mut server, address, &config, &stop, &mut |_| {})?;
+    let summary = run(&mut client, &mut server, address, &config, Open::default(), &stop, &mut |_| {})?;
     let cost = summary.client_cpu_seconds_per_gb + summary.server_cpu_seconds_per_gb;
     println!("{:.1} Gb/s, {cost:.3} CPU s/GB, cores {:?}", summary.goodput_bps / 1e9, summary.seen_cores);
     for notice in &summary.notices {

@@ -8,13 +8,13 @@ use std::{
 use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done, MARGIN};
 use clearstream_schema::{
     control::{Cookie, Failure},
-    flow::{FlowConfig, FlowSettings, SideInterval},
+    flow::{AdaptationStage, FlowConfig, FlowSettings, SideInterval},
     notice::Notice,
     scope::Right,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::agent::AT_ONCE;
+use crate::{adapt::Open, agent::AT_ONCE};
 
 /// Opens the sockets of the listening end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub struct Listen {
     pub address: Option<IpAddr>,
     /// Configuration of the whole test; each side uses its part.
     pub config: FlowConfig,
+    /// What the warm-up tries.
+    pub open: Open,
 }
 
 impl Call for Listen {
@@ -53,6 +55,8 @@ pub struct Connect {
     pub server: SocketAddr,
     /// Configuration of the whole test; each side uses its part.
     pub config: FlowConfig,
+    /// What the warm-up tries.
+    pub open: Open,
 }
 
 impl Call for Connect {
@@ -82,6 +86,23 @@ impl Call for Start {
     fn reply_within(&self) -> Duration {
         CONNECT_WITHIN + MARGIN
     }
+}
+
+/// Adopts a candidate of a stage of the adaptive warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopt {
+    /// Test number.
+    pub test: u64,
+    /// The stage that is over.
+    pub stage: AdaptationStage,
+    /// The candidate's place among those of the stage; 0 changes nothing.
+    pub candidate: usize,
+}
+
+impl Call for Adopt {
+    const NAME: &'static str = "flow-adopt";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Done;
 }
 
 /// Stops a test early (also after an error); the reply is sent when the threads have ended.
@@ -116,6 +137,35 @@ pub struct Ready {
 impl CallEvent for Ready {
     const NAME: &'static str = "flow-ready";
     const DELIVERY: Delivery = Delivery::Queued;
+}
+
+/// The turns of a stage of the adaptive warm-up are over on this side, or there are none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Test number.
+    pub test: u64,
+    /// The stage; absent when this side takes no turns.
+    pub stage: Option<AdaptationStage>,
+    /// Of each turn, in order; none where the turns could not be taken in time.
+    pub readings: Vec<Reading>,
+    /// Why this side takes no turns.
+    pub reason: Option<String>,
+}
+
+impl CallEvent for Tried {
+    const NAME: &'static str = "flow-tried";
+    const DELIVERY: Delivery = Delivery::Queued;
+}
+
+/// What one side did in a turn, all flows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Time that was read; zero where the turn was missed.
+    pub duration_ns: u64,
+    /// Bytes that reached this side's threads.
+    pub received_bytes: u64,
+    /// CPU time of its threads.
+    pub cpu_ns: u64,
 }
 
 /// One interval has passed.

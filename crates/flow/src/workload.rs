@@ -14,7 +14,7 @@ use clearstream_workload::{
     CLIENT, Context, HostSet, Placement, SERVER, Sample, Samples, TrialError, Workload,
 };
 
-use crate::{FlowAgent, FlowError, FlowEvent, check, run, schedule::Schedule};
+use crate::{FlowAgent, FlowError, FlowEvent, Open, check, run, schedule::Schedule};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -114,7 +114,7 @@ fn end_of(interval: &Interval, config: &FlowConfig, schedule: Schedule) -> u64 {
     scheduled.filter(|scheduled| measured + config.interval.0 / 10 >= *scheduled).unwrap_or(measured)
 }
 
-/// Runs one flow test between the client and the server of a set of hosts, as [`run`].
+/// Runs one flow test between the client and the server of a set of hosts, as [`run`]; its warm-up tries nothing.
 ///
 /// # Errors
 /// As [`run`], and [`FlowError::Invalid`] for a set without these hosts.
@@ -124,9 +124,23 @@ pub fn run_on(
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(FlowEvent),
 ) -> Result<FlowSummary, FlowError> {
+    run_adapting(hosts, config, Open::default(), stop, on_event)
+}
+
+/// As [`run_on`], with a warm-up that tries what is open.
+///
+/// # Errors
+/// As [`run_on`].
+pub fn run_adapting(
+    hosts: &mut HostSet<'_>,
+    config: &FlowConfig,
+    open: Open,
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(FlowEvent),
+) -> Result<FlowSummary, FlowError> {
     let (client, server) = hosts.client_and_server().map_err(|error| FlowError::Invalid(error.failure))?;
     let address = server.known_address().map_err(|error| FlowError::Invalid(error.failure))?;
-    run(client.peer, server.peer, address, config, stop, on_event)
+    run(client.peer, server.peer, address, config, open, stop, on_event)
 }
 
 /// Results up to an interruption are in its samples already.

@@ -8,7 +8,7 @@ use std::{
 
 use crate::document::{ForwardingLimit, ForwardingRate};
 use clearstream_control::encoding;
-use clearstream_flow::FlowEvent;
+use clearstream_flow::{FlowEvent, Open};
 use clearstream_probe::calls as probe;
 use clearstream_schema::{
     TimeSpan,
@@ -182,11 +182,12 @@ pub(super) fn rate(
     let stop = hosts.stop;
     let (one, other) = hosts.two(&client.host, &server.host)?;
     let mut nothing = |_: FlowEvent| {};
-    let summary = match clearstream_flow::run(one, other, to.ip(), &config, stop, &mut nothing) {
-        Ok(summary) => summary,
-        Err(error) if error.failure().is_some() => return Ok(Some(Err(error.to_string()))),
-        Err(error) => return Err(error.into()),
-    };
+    let summary =
+        match clearstream_flow::run(one, other, to.ip(), &config, Open::default(), stop, &mut nothing) {
+            Ok(summary) => summary,
+            Err(error) if error.failure().is_some() => return Ok(Some(Err(error.to_string()))),
+            Err(error) => return Err(error.into()),
+        };
     let after = counters(hosts, &ends.host)?;
     let measured = Measured { route, pair, gateway, facts, summary: &summary, passed: after.since(&before) };
     Ok(Some(Ok(measured.rate(duration + config.warm_up.to_std()))))

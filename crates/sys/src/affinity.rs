@@ -8,11 +8,19 @@ const MASK_U64S: usize = 8192 / u64::BITS as usize;
 /// Pins the calling thread to one core (sched_setaffinity(2)). Fails with `EINVAL` when the core does not
 /// exist, is offline, or is outside of the thread's cpuset.
 pub fn pin_to(core: u32) -> io::Result<()> {
-    let (index, bit) = (core as usize / 64, core % 64);
+    allow(0, &[core])
+}
+
+/// Lets a thread of this process, or the calling one for 0, run on these cores only. Fails as [`pin_to`] when
+/// it may run on none of them, and with `ESRCH` when it has ended.
+pub fn allow(thread: i32, cores: &[u32]) -> io::Result<()> {
     let mut mask = [0u64; MASK_U64S];
-    *mask.get_mut(index).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? = 1 << bit;
+    for core in cores {
+        let word = mask.get_mut(*core as usize / 64);
+        *word.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? |= 1 << (core % 64);
+    }
     // SAFETY: the kernel reads as many bytes of the live array as it is given.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
+    let result = unsafe { libc::sched_setaffinity(thread, size_of_val(&mask), mask.as_ptr().cast()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -83,6 +91,27 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn another_thread_is_pinned_and_released() {
+        let all = allowed_cores().unwrap();
+        let (own, release) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+        let thread = std::thread::spawn(move || {
+            own.0.send(thread_id()).unwrap();
+            release.1.recv().unwrap();
+            let pinned = allowed_cores().unwrap();
+            own.0.send(0).unwrap();
+            release.1.recv().unwrap();
+            (pinned, allowed_cores().unwrap())
+        });
+        let id = own.1.recv().unwrap();
+        allow(id, &all[..1]).unwrap();
+        release.0.send(()).unwrap();
+        own.1.recv().unwrap();
+        allow(id, &all).unwrap();
+        release.0.send(()).unwrap();
+        assert_eq!(thread.join().unwrap(), (all[..1].to_vec(), all));
     }
 
     #[test]

@@ -6,12 +6,20 @@ use std::io;
 /// priority). Needs `CAP_SYS_NICE`, and a control group that may run real-time threads. The kernel reserves a
 /// fraction of each second for others (`kernel.sched_rt_runtime_us`).
 pub fn make_real_time() -> io::Result<()> {
+    schedule(libc::SCHED_FIFO, 1)
+}
+
+/// Makes the calling thread an ordinary one again (`SCHED_OTHER`).
+pub fn make_ordinary() -> io::Result<()> {
+    schedule(libc::SCHED_OTHER, 0)
+}
+
+fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     // `struct sched_param` of the kernel. By system call: musl's wrapper fails with ENOSYS, since POSIX
     // refers to processes and Linux to threads.
-    let priority: libc::c_int = 1;
     // SAFETY: zero is the calling thread; the kernel reads one integer that
     // lives here.
-    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) } {
+    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -36,11 +44,14 @@ mod tests {
         let policy = std::thread::spawn(|| {
             let made = make_real_time();
             // SAFETY: zero is the calling thread.
-            (made.is_ok(), unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) })
+            let policy = || unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+            let first = policy();
+            make_ordinary().expect("an ordinary thread may be one");
+            (made.is_ok(), first, policy())
         })
         .join()
         .expect("thread ends");
         let (fifo, other) = (libc::SCHED_FIFO.into(), libc::SCHED_OTHER.into());
-        assert!(policy == (true, fifo) || policy == (false, other), "{policy:?}");
+        assert!(policy == (true, fifo, other) || policy == (false, other, other), "{policy:?}");
     }
 }

@@ -24,6 +24,7 @@ pub fn summary(requested: &FlowConfig, goodput_bps: f64, measured_ns: u64) -> Fl
         server_cpu: None,
         cycles_per_byte_ratio: None,
         zerocopy: None,
+        adaptation: None,
         interrupt_core: None,
         seen_cores: Vec::new(),
         notices: Vec::new(),

@@ -1,8 +1,8 @@
 //! Tests of this crate as its users have it: one executable, a module for each subject.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+mod adaptation;
 mod bench_builds;
-mod chosen_settings;
 mod common;
 mod contact;
 mod daemons;

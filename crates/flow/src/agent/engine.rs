@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_control::EventSender;
 use clearstream_host::HostRoot;
 use clearstream_schema::{
     control::{Failure, FailureKind},
@@ -25,6 +26,7 @@ use clearstream_sys::socket as options;
 use socket2::Socket;
 
 use super::{
+    adapter::{self, Adapter},
     connect, cores,
     open::{self, Part},
     sample::{Flow, Sampler},
@@ -33,8 +35,9 @@ use super::{
     window::WindowClamp,
 };
 use crate::{
+    adapt::{Open, largest_transfer},
     check,
-    data::{AfterRead, Burst, Datagrams, Gate, Operation, Task, Worker, WorkerReady},
+    data::{AfterRead, Burst, Datagrams, Gate, Operation, Task, TransferSize, Worker, WorkerReady},
 };
 
 pub use crate::{data::Progress, schedule::Schedule};
@@ -130,6 +133,11 @@ pub struct Engine {
     /// Of each flow.
     parts: Vec<Part>,
     worker_reports: (Sender<WorkerReady>, Receiver<WorkerReady>),
+    /// Of each flow, once all are ready.
+    ready: Vec<Vec<WorkerReady>>,
+    transfer: TransferSize,
+    open: Open,
+    adapter: adapter::Shared,
     sampler: Option<Sampler>,
     has_ended: bool,
 }
@@ -137,17 +145,22 @@ pub struct Engine {
 impl Engine {
     /// An engine without sockets.
     pub fn new(config: &FlowConfig) -> Self {
-        Self::of(config, Arc::new(Gate::default()))
+        Self::of(config, Arc::new(Gate::default()), Open::default(), adapter::Shared::default())
     }
 
-    /// An engine whose start and end others see at `gate`.
-    pub(super) fn of(config: &FlowConfig, gate: Arc<Gate>) -> Self {
+    /// An engine whose start and end others see at `gate`, and whose warm-up may try what is open, as others decide at
+    /// `adapter`.
+    pub(super) fn of(config: &FlowConfig, gate: Arc<Gate>, open: Open, adapter: adapter::Shared) -> Self {
         Self {
             config: config.clone(),
             gate,
             flows: Vec::new(),
             parts: Vec::new(),
             worker_reports: mpsc::channel(),
+            ready: Vec::new(),
+            transfer: TransferSize::new(usize::try_from(config.transfer().0).unwrap_or(usize::MAX)),
+            open,
+            adapter,
             sampler: None,
             has_ended: false,
         }
@@ -198,7 +211,8 @@ impl Engine {
         Task {
             flow,
             operation,
-            transfer: usize::try_from(config.transfer().0).unwrap_or(usize::MAX),
+            transfer: self.transfer.clone(),
+            transfer_max: usize::try_from(largest_transfer(config, self.open)).unwrap_or(usize::MAX),
             limit: config.bytes.map(|bytes| bytes.0),
             core: self.core(flow, if sends { Role::Send } else { Role::Receive }),
             node: config.memory_node,
@@ -276,25 +290,13 @@ impl Engine {
         }
         let root = HostRoot::live();
         let mut notices = settings::failed_pins(&worker_reports);
-        let mut by_flow: Vec<Vec<WorkerReady>> = Vec::new();
-        by_flow.resize_with(self.flows.len(), Vec::new);
+        self.ready.resize_with(self.flows.len(), Vec::new);
         for worker in worker_reports {
-            if let Some(place) = by_flow.get_mut(worker.flow as usize) {
+            if let Some(place) = self.ready.get_mut(worker.flow as usize) {
                 place.push(worker);
             }
         }
-        let settings = FlowSettings {
-            flows: self
-                .flows
-                .iter()
-                .zip(&by_flow)
-                .zip(&self.parts)
-                .map(|((flow, workers), part)| {
-                    settings::of_socket(&self.config, *part, &flow.socket, workers)
-                })
-                .collect(),
-            boot_id: root.read("proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned()),
-        };
+        let settings = self.settings(&root);
         if let Some(first) = settings.flows.first() {
             notices.extend(settings::capped_windows(&self.config, &root, first));
         }
@@ -306,6 +308,39 @@ impl Engine {
         self.sampler = Some(Sampler::prepare(&self.flows, &root, stream, zerocopy));
         self.gate.set_ready(threads);
         Ok((settings, notices))
+    }
+
+    /// Effective settings of all sockets and threads.
+    fn settings(&self, root: &HostRoot) -> FlowSettings {
+        let flows = self.flows.iter().zip(&self.ready).zip(&self.parts);
+        let of = |((flow, workers), part): ((&Flow, &Vec<WorkerReady>), &Part)| {
+            settings::of_socket(&self.config, *part, (&flow.socket, self.transfer.get()), workers)
+        };
+        FlowSettings {
+            flows: flows.map(of).collect(),
+            boot_id: root.read("proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned()),
+        }
+    }
+
+    /// Begins the turns of the adaptive warm-up at the first data.
+    pub(super) fn adapt(&self, test: u64, events: &EventSender, begun: Instant) {
+        if self.open.any() {
+            let own = (&self.flows[..], self.transfer.clone());
+            let adapter = Adapter::new((test, events), &self.config, self.open, own, begun);
+            *adapter::locked(&self.adapter) = Some(adapter);
+        }
+    }
+
+    /// Effective settings again, once after the warm-up has changed them.
+    pub(super) fn adapted_settings(&mut self) -> Option<FlowSettings> {
+        let adopted = adapter::locked(&self.adapter).as_mut()?.take_adopted()?;
+        for (flow, workers) in self.ready.iter_mut().enumerate() {
+            for worker in workers {
+                let sends = matches!(worker.operation, Operation::Send(_) | Operation::SendDatagrams(_));
+                worker.pinned = adopted.core_of(flow, sends).map(Ok).or(worker.pinned.take());
+            }
+        }
+        Some(self.settings(&HostRoot::live()))
     }
 
     fn without_memory(&self, error: &io::Error) -> Failure {
@@ -346,10 +381,18 @@ impl Engine {
         Some(begun)
     }
 
-    /// Waits until an instant; true when the test is over before it: a thread failed, or all have ended.
+    /// Waits until an instant, while the warm-up takes its turns; true when the test is over before it: a thread failed, or
+    /// all have ended.
     pub fn wait_until(&self, until: Instant) -> bool {
         let receives = self.parts.iter().any(|part| part.receives);
-        WindowClamp::of(&self.config, receives).wait_until(&self.gate, until, &self.flows)
+        let clamp = WindowClamp::of(&self.config, receives);
+        loop {
+            let next = adapter::take_turns(&self.adapter).map_or(until, |next| next.min(until));
+            let is_over = clamp.wait_until(&self.gate, next, &self.flows);
+            if is_over || next == until {
+                return is_over;
+            }
+        }
     }
 
     /// Bytes transferred so far by the threads of a role.

@@ -1,5 +1,6 @@
 //! The agent's side of flow tests.
 
+mod adapter;
 mod connect;
 mod cores;
 mod datagram;
@@ -30,7 +31,8 @@ use socket2::Socket;
 pub(crate) use self::{connect::AT_ONCE, settings::notice};
 use self::{datagram::Association, listen::Listener, open::Part, test::Test};
 use crate::{
-    calls::{Connect, Listen, Listening, Start, Stop},
+    adapt::Open,
+    calls::{Adopt, Connect, Listen, Listening, Start, Stop},
     check,
     data::Gate,
     preamble::Secret,
@@ -50,6 +52,7 @@ pub struct FlowAgent {
 struct Running {
     number: u64,
     gate: Arc<Gate>,
+    adapter: adapter::Shared,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -67,8 +70,8 @@ impl FlowAgent {
     /// `Busy` while another test runs, `Invalid` for what this host lacks (a core or node), `InUse`,
     /// `Unsupported`.
     pub fn listen(&mut self, call: Listen, context: &CallContext<'_>) -> Result<Listening, Failure> {
-        let Listen { test, cookie, address, config } = call;
-        let test = self.prepare(test, &cookie, config, true, context)?;
+        let Listen { test, cookie, address, config, open } = call;
+        let test = self.prepare((test, true), &cookie, (config, open), context)?;
         let (config, secret, part) = (&test.config, test.secret, test.part);
         if config.protocol == Protocol::Udp {
             let association = Association::open(config, address, secret, part)?;
@@ -87,8 +90,8 @@ impl FlowAgent {
     /// # Errors
     /// As [`FlowAgent::listen`], and `Connection`.
     pub fn connect(&mut self, call: Connect, context: &CallContext<'_>) -> Result<Done, Failure> {
-        let Connect { test, cookie, server, config } = call;
-        let test = self.prepare(test, &cookie, config, false, context)?;
+        let Connect { test, cookie, server, config, open } = call;
+        let test = self.prepare((test, false), &cookie, (config, open), context)?;
         let (config, secret, part) = (&test.config, test.secret, test.part);
         let sockets = match config.protocol {
             Protocol::Udp => datagram::connect_all(config, server, secret, part)?,
@@ -101,10 +104,9 @@ impl FlowAgent {
     /// Validates a test for this host.
     fn prepare(
         &mut self,
-        number: u64,
+        (number, server): (u64, bool),
         cookie: &Cookie,
-        config: FlowConfig,
-        server: bool,
+        (config, open): (FlowConfig, Open),
         context: &CallContext<'_>,
     ) -> Result<Test, Failure> {
         if context.controller().is_some() {
@@ -127,7 +129,8 @@ impl FlowAgent {
         if part.receives {
             cores::check(&root, "receiver-cores", config.receiver_cores.as_ref())?;
         }
-        Ok(Test { number, config, part, server, secret, gate: Arc::new(Gate::default()) })
+        let (gate, adapter) = (Arc::new(Gate::default()), adapter::Shared::default());
+        Ok(Test { number, config, part, server, secret, gate, open, adapter })
     }
 
     fn spawn(
@@ -137,11 +140,12 @@ impl FlowAgent {
         sockets: impl FnOnce(&Gate) -> Result<Vec<Arc<Socket>>, Failure> + Send + 'static,
     ) -> Result<(), Failure> {
         let (number, gate, events) = (test.number, Arc::clone(&test.gate), events.clone());
+        let adapter = Arc::clone(&test.adapter);
         let thread = thread::Builder::new()
             .name("flow-sampler".into())
             .spawn(move || test.run(sockets, &events))
             .map_err(|error| Failure::of_system("start a thread", &error))?;
-        self.running = Some(Running { number, gate, thread: Some(thread) });
+        self.running = Some(Running { number, gate, adapter, thread: Some(thread) });
         Ok(())
     }
 
@@ -168,6 +172,20 @@ impl FlowAgent {
         }
     }
 
+    /// Adopts what the controller decided about a stage of the warm-up.
+    ///
+    /// # Errors
+    /// `Invalid` for a test that was not prepared, or has tried nothing.
+    pub fn adopt(&mut self, call: Adopt) -> Result<(), Failure> {
+        let running = self.find(call.test)?;
+        let mut adapter = adapter::locked(&running.adapter);
+        let adapter = adapter.as_mut().ok_or_else(|| {
+            Failure::new(FailureKind::Invalid, format!("flow test {} tries no settings", call.test))
+        })?;
+        adapter.adopt(call);
+        Ok(())
+    }
+
     /// Stops a test early; returns when its threads have ended. Stopping an ended test is not an error.
     ///
     /// # Errors
@@ -190,6 +208,7 @@ impl Service for FlowAgent {
             .on(Self::listen)
             .on(Self::connect)
             .on(|agent, Start { test }, _| agent.start(test).map(|()| Done {}))
+            .on(|agent, adopt: Adopt, _| agent.adopt(adopt).map(|()| Done {}))
             .on(|agent, Stop { test }, _| agent.stop(test).map(|()| Done {}));
     }
 }

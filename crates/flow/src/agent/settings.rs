@@ -41,11 +41,11 @@ pub(super) fn low_water(config: &FlowConfig, socket: &Socket) -> Option<u64> {
         .filter(|bytes| *bytes > 1)
 }
 
-/// Reads back the settings of one flow on this side.
+/// Reads back the settings of one flow on this side, whose transfers have this size.
 pub(super) fn of_socket(
     config: &FlowConfig,
     part: Part,
-    socket: &Socket,
+    (socket, transfer): (&Socket, usize),
     workers: &[WorkerReady],
 ) -> SocketSettings {
     let text = |address: std::io::Result<socket2::SockAddr>| {
@@ -79,7 +79,7 @@ pub(super) fn of_socket(
         pinned_core: if part.sends { pinned(&|worker| !receives(worker)) } else { pinned(&receives) },
         pinned_receiver_core: pinned(&receives).filter(|_| part.sends && part.receives),
         memory_node: workers.iter().find_map(|worker| worker.buffer.as_ref().ok().copied().flatten()),
-        transfer_bytes: datagrams.map_or(config.transfer().0, |datagrams| datagrams.batch as u64),
+        transfer_bytes: datagrams.map_or(transfer, |datagrams| datagrams.batch) as u64,
         segment_bytes: match datagrams {
             Some(datagrams) => datagrams.size as u64,
             None => tcp_info::read(socket).map_or(0, |info| info.send_mss_bytes.into()),

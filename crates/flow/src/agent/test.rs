@@ -19,11 +19,13 @@ use clearstream_sys::{
 use socket2::{SockRef, Socket};
 
 use super::{
+    adapter,
     engine::{END_TIMEOUT, Engine},
     open::{self, Part},
     settings::notice,
 };
 use crate::{
+    adapt::Open,
     calls::{Finished, IntervalPassed, Ready},
     check::DATAGRAM_MAX,
     data::{Datagrams, Gate, Operation, Outcome, SEGMENTS_MAX},
@@ -47,6 +49,8 @@ pub(super) struct Test {
     pub(super) server: bool,
     pub(super) secret: Secret,
     pub(super) gate: Arc<Gate>,
+    pub(super) open: Open,
+    pub(super) adapter: adapter::Shared,
 }
 
 impl Test {
@@ -74,7 +78,8 @@ impl Test {
             open::choose_congestion_control(socket, &self.config, self.part)?;
         }
         let mut notices = Vec::new();
-        let mut engine = Engine::of(&self.config, Arc::clone(&self.gate));
+        let mut engine =
+            Engine::of(&self.config, Arc::clone(&self.gate), self.open, Arc::clone(&self.adapter));
         for socket in sockets {
             let operations = self.operations(&socket, &mut notices);
             engine.add(socket, self.part, &operations)?;
@@ -148,10 +153,14 @@ impl Test {
         engine.started();
         let mut ended_at = None;
         if let Some(begun) = engine.begin(Instant::now() + FIRST_DATA_TIMEOUT) {
+            engine.adapt(self.number, events, begun);
             for index in 0.. {
                 let Some(end) = schedule.end_of(index) else { break };
                 let over = engine.wait_until(begun + end);
                 let Some(interval) = engine.interval(index) else { break };
+                if let Some(settings) = engine.adapted_settings() {
+                    events.send(&Ready { test: self.number, settings, notices: Vec::new() });
+                }
                 let sum = |bytes: fn(&FlowInterval) -> u64| interval.flows.iter().map(bytes).sum();
                 events.transferred("flow", sum(|flow| flow.sent_bytes), sum(|flow| flow.received_bytes));
                 let empty = interval.flows.iter().all(|flow| flow.sent_bytes + flow.received_bytes == 0);

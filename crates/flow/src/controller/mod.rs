@@ -1,5 +1,6 @@
 //! The controller's side: drives both agents and merges their results.
 
+mod adaptation;
 mod cores;
 mod direction;
 mod error;

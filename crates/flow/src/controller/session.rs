@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_control::{Peer, PeerError, PeerEvent};
+use clearstream_control::{Call, Done, Peer, PeerError, PeerEvent};
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
     flow::{FlowConfig, FlowSettings, FlowSummary},
@@ -15,12 +15,14 @@ use clearstream_schema::{
 
 use super::{
     FlowError, FlowEvent, Side,
+    adaptation::Adaptation,
     merge::Merger,
     senders,
     summary::{SummaryInputs, Totals},
 };
 use crate::{
-    calls::{Connect, Finished, IntervalPassed, Listen, Ready, Start, Stop},
+    adapt::{Open, reason_against},
+    calls::{Connect, Finished, IntervalPassed, Listen, Ready, Start, Stop, Tried},
     check,
     schedule::Schedule,
 };
@@ -37,7 +39,7 @@ const LEFTOVER: Duration = Duration::from_millis(100);
 static NEXT_TEST: AtomicU64 = AtomicU64::new(1);
 
 /// Runs one flow test between two agents and returns its summary. `server` waits for data connections on
-/// `server_address`, `client` connects to it. When `stop` becomes true the test ends early and its summary is
+/// `server_address`, `client` connects to it; its warm-up tries what is open. When `stop` becomes true the test ends early and its summary is
 /// marked incomplete.
 ///
 /// # Errors
@@ -47,10 +49,13 @@ pub fn run(
     server: &mut Peer,
     server_address: IpAddr,
     config: &FlowConfig,
+    open: Open,
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(FlowEvent),
 ) -> Result<FlowSummary, FlowError> {
     check::check(config).map_err(FlowError::Invalid)?;
+    let reason = reason_against(config, open);
+    let tries = if reason.is_some() { Open::default() } else { open };
     let mut session = Session {
         test: NEXT_TEST.fetch_add(1, Relaxed),
         client: End::new(client),
@@ -58,6 +63,8 @@ pub fn run(
         merger: Merger::new(config),
         totals: Totals::new(config),
         config,
+        open: tries,
+        adaptation: open.any().then(|| Adaptation::new(config, open, reason)),
         notices: Vec::new(),
         on_event,
     };
@@ -113,6 +120,10 @@ struct Session<'a> {
     merger: Merger,
     totals: Totals,
     config: &'a FlowConfig,
+    /// What the warm-up tries.
+    open: Open,
+    /// Where something is left open.
+    adaptation: Option<Adaptation>,
     notices: Vec<Notice>,
     on_event: &'a mut dyn FnMut(FlowEvent),
 }
@@ -136,11 +147,11 @@ impl<'a> Session<'a> {
     fn prepare(&mut self, server_address: IpAddr) -> Result<(), FlowError> {
         let cookie = Cookie(format!("{:032x}", rand::random::<u128>()));
         let (test, config) = (self.test, self.config.clone());
-        let address = Some(server_address);
-        let listen = Listen { test, cookie: cookie.clone(), address, config: config.clone() };
+        let (address, open) = (Some(server_address), self.open);
+        let listen = Listen { test, cookie: cookie.clone(), address, config: config.clone(), open };
         let port = self.server.peer.call(&listen)?.address.port();
         self.server.prepared = true;
-        let connect = Connect { test, cookie, server: SocketAddr::new(server_address, port), config };
+        let connect = Connect { test, cookie, server: SocketAddr::new(server_address, port), config, open };
         match self.client.peer.call(&connect) {
             Ok(_) => self.client.prepared = true,
             Err(error) => return Err(self.reason_of_server().unwrap_or_else(|| error.into())),
@@ -246,8 +257,20 @@ impl<'a> Session<'a> {
         if let Some(Ready { test, settings, notices }) = event.read()?
             && test == ours
         {
+            if let Some(adaptation) = &mut self.adaptation {
+                adaptation.starts(side, &settings);
+            }
             self.end(side).settings = Some(settings);
             self.add_notices(notices);
+        }
+        if let Some(tried) = event.read::<Tried>()?
+            && tried.test == ours
+            && let Some(adopt) = self.adaptation.as_mut().and_then(|one| one.tried(side, ours, tried))
+        {
+            // One that has ended meanwhile adopts nothing more; why it ended is in its last event.
+            for side in self.starting_order() {
+                self.ask(side, &adopt)?;
+            }
         }
         if let Some(IntervalPassed { test, interval }) = event.read()?
             && test == ours
@@ -292,14 +315,14 @@ impl<'a> Session<'a> {
         lost.map_or(Ok(()), |error| Err(Interruption::Peer(error)))
     }
 
-    /// An agent that is reachable but refuses no longer has the test.
     fn stop_side(&mut self, side: Side) -> Result<(), PeerError> {
         let test = self.test;
-        let end = self.end(side);
-        if !end.prepared {
-            return Ok(());
-        }
-        match end.peer.call(&Stop { test }) {
+        if self.end(side).prepared { self.ask(side, &Stop { test }) } else { Ok(()) }
+    }
+
+    /// A call to an agent. One that is reachable but refuses no longer has the test.
+    fn ask(&mut self, side: Side, call: &impl Call<Reply = Done>) -> Result<(), PeerError> {
+        match self.end(side).peer.call(call) {
             Ok(_) | Err(PeerError::Refused { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -347,12 +370,14 @@ impl<'a> Session<'a> {
             self.totals.add(&interval);
             (self.on_event)(FlowEvent::Interval(interval));
         }
-        self.totals.summary(SummaryInputs {
+        let adaptation = self.adaptation.take().map(Adaptation::result);
+        let summary = self.totals.summary(SummaryInputs {
             client: self.client.settings.take().unwrap_or_default(),
             server: self.server.settings.take().unwrap_or_default(),
             notices: self.notices,
             dropped_count: self.client.dropped_count() + self.server.dropped_count(),
             complete,
-        })
+        });
+        FlowSummary { adaptation, ..summary }
     }
 }

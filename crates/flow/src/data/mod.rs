@@ -11,5 +11,5 @@ mod worker;
 pub use custom::Progress;
 pub(crate) use datagram::{DATAGRAM_HEADER_BYTES, SEGMENTS_MAX};
 pub(crate) use gate::{Gate, Outcome};
-pub(crate) use thread_counters::Reading;
-pub(crate) use worker::{AfterRead, Burst, Datagrams, Operation, Task, Worker, WorkerReady};
+pub(crate) use thread_counters::{Reading, ThreadCounters};
+pub(crate) use worker::{AfterRead, Burst, Datagrams, Operation, Task, TransferSize, Worker, WorkerReady};

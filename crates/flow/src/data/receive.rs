@@ -16,7 +16,9 @@ use super::{gate::Outcome, worker::Loop};
 pub(super) fn stream(context: &Loop<'_>, method: ReceiveMethod, buffer: Buffer) -> Outcome {
     let outcome = match method {
         ReceiveMethod::Copy => copy(context, buffer),
-        ReceiveMethod::Discard => repeat(context, || socket::discard(context.socket, context.task.transfer)),
+        ReceiveMethod::Discard => {
+            repeat(context, || socket::discard(context.socket, context.task.transfer.get()))
+        }
         ReceiveMethod::Splice => through_pipe(context),
         ReceiveMethod::IoUring => ring(context, buffer),
     };
@@ -45,12 +47,12 @@ fn repeat(context: &Loop<'_>, mut transfer: impl FnMut() -> io::Result<usize>) -
 
 fn copy(context: &Loop<'_>, mut buffer: Buffer) -> io::Result<Outcome> {
     let mut socket = context.socket;
-    repeat(context, || socket.read(&mut buffer))
+    repeat(context, || socket.read(&mut buffer[..context.task.transfer.get()]))
 }
 
 fn through_pipe(context: &Loop<'_>) -> io::Result<Outcome> {
     let (pipe, nowhere) = (Pipe::open()?, NullSink::open()?);
-    repeat(context, || pipe.drain(context.socket, context.task.transfer, &nowhere))
+    repeat(context, || pipe.drain(context.socket, context.task.transfer.get(), &nowhere))
 }
 
 /// One receive in flight: a second one is woken for the same bytes and finds

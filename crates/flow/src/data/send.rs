@@ -52,7 +52,7 @@ fn repeat(context: &Loop<'_>, mut transfer: impl FnMut(usize) -> io::Result<usiz
     let mut burst_pacer = BurstPacer::start(gate, task.burst);
     gate.begin();
     while !gate.is_expired() {
-        let length = usize::try_from(limit - total).unwrap_or(usize::MAX).min(task.transfer);
+        let length = usize::try_from(limit - total).unwrap_or(usize::MAX).min(task.transfer.get());
         match transfer(length) {
             Ok(sent) => total += sent as u64,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -139,7 +139,7 @@ fn ring(context: &Loop<'_>, first: Buffer) -> io::Result<Outcome> {
     let limit = task.limit.unwrap_or(u64::MAX);
     let mut buffers = vec![first];
     while buffers.len() < IN_FLIGHT {
-        buffers.push(Buffer::new(task.transfer, task.node)?);
+        buffers.push(Buffer::new(task.transfer.get(), task.node)?);
     }
     let mut stream = UringStream::new(context.descriptor()?, Direction::Send, buffers)?;
     let mut burst_pacer = BurstPacer::start(gate, task.burst);

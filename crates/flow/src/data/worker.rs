@@ -4,7 +4,11 @@ use std::{
     hint::black_box,
     io,
     os::fd::OwnedFd,
-    sync::{Arc, mpsc::Sender},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc::Sender,
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -48,6 +52,26 @@ pub(crate) struct Datagrams {
     pub(crate) timeout: Duration,
 }
 
+/// Bytes of one transfer of all threads of a test: the warm-up may change it while data flows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TransferSize(Arc<AtomicUsize>);
+
+impl TransferSize {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(bytes)))
+    }
+
+    /// Cheap enough for every transfer.
+    #[inline]
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+
+    pub(crate) fn set(&self, bytes: usize) {
+        self.0.store(bytes, Relaxed);
+    }
+}
+
 /// Alternation of sending and pausing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Burst {
@@ -65,7 +89,9 @@ pub(crate) struct Task {
     /// Operation to perform.
     pub(crate) operation: Operation,
     /// Bytes of one transfer.
-    pub(crate) transfer: usize,
+    pub(crate) transfer: TransferSize,
+    /// The most that it becomes.
+    pub(crate) transfer_max: usize,
     /// Total bytes to send; unlimited when absent.
     pub(crate) limit: Option<u64>,
     /// Core to pin to.
@@ -177,7 +203,7 @@ fn work(
     let length = match task.operation {
         Operation::SendDatagrams(datagrams) => datagrams.batch,
         Operation::ReceiveDatagrams(_) => datagram::RECEIVE_BYTES,
-        Operation::Send(_) | Operation::Receive(_) => task.transfer,
+        Operation::Send(_) | Operation::Receive(_) => task.transfer_max,
     };
     let (buffer, buffer_node) = match Buffer::new(length, task.node) {
         Ok(buffer) => {

@@ -10,7 +10,7 @@ use std::{
 
 use clearstream_control::{CallContext, Controller, EventSender, Peer, agent, spawn};
 use clearstream_flow::{
-    FlowAgent, FlowError, FlowEvent,
+    FlowAgent, FlowError, FlowEvent, Open,
     calls::{Connect, Finished, Listen},
     run,
 };
@@ -68,12 +68,19 @@ fn a_test_that_is_stopped_keeps_its_results() {
         let started = Instant::now();
         let config = FlowConfig { protocol, direction: Direction::Both, ..long() };
         let mut count = 0;
-        let summary =
-            run(&mut client, &mut server, Ipv4Addr::LOCALHOST.into(), &config, &stop, &mut |event| {
+        let summary = run(
+            &mut client,
+            &mut server,
+            Ipv4Addr::LOCALHOST.into(),
+            &config,
+            Open::default(),
+            &stop,
+            &mut |event| {
                 count += u32::from(matches!(event, FlowEvent::Interval(_)));
                 stop.store(count >= 3, Relaxed);
-            })
-            .unwrap();
+            },
+        )
+        .unwrap();
         assert!(!summary.complete && summary.received_bytes > 0, "{protocol:?}");
         assert!(started.elapsed() < Duration::from_secs(5), "{protocol:?}");
         // Both agents are free for the next test.
@@ -113,11 +120,11 @@ fn cookie() -> Cookie {
 
 fn listen(config: &FlowConfig) -> Listen {
     let address = Some(Ipv4Addr::LOCALHOST.into());
-    Listen { test: 1, cookie: cookie(), address, config: config.clone() }
+    Listen { test: 1, cookie: cookie(), address, config: config.clone(), open: Open::default() }
 }
 
 fn connect(server: SocketAddr, config: &FlowConfig) -> Connect {
-    Connect { test: 1, cookie: cookie(), server, config: config.clone() }
+    Connect { test: 1, cookie: cookie(), server, config: config.clone(), open: Open::default() }
 }
 
 #[test]

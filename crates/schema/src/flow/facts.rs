@@ -6,7 +6,9 @@ use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CpuUse, DirectionInterval, DirectionSummary, FlowConfig, ReceiveMethod, SendMethod};
+use super::{
+    CpuUse, DirectionInterval, DirectionSummary, FlowAdaptation, FlowConfig, ReceiveMethod, SendMethod,
+};
 use crate::{
     counters::{CoreCounters, CpuThrottling, DriverCounters, InterfaceCounters, ProcessLoad},
     notice::Notice,
@@ -291,6 +293,9 @@ pub struct FlowSummary {
     /// Zero-copy completions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zerocopy: Option<ZerocopyCount>,
+    /// What the warm-up tried and chose of the settings that nobody named; absent where nothing was left open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptation: Option<FlowAdaptation>,
     /// The core that took the receiver's packets, where one stands out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interrupt_core: Option<InterruptCore>,

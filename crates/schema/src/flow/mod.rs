@@ -1,5 +1,6 @@
 //! Bulk goodput: what can be requested, and what one test returns.
 
+mod adaptation;
 mod direction;
 mod facts;
 mod outcome;
@@ -9,6 +10,7 @@ use std::net::IpAddr;
 use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use adaptation::*;
 pub use direction::*;
 pub use facts::*;
 
@@ -105,7 +107,7 @@ pub struct FlowConfig {
     /// Time between samples
     #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = FlowConfig::default().interval))]
     pub interval: TimeSpan,
-    /// Bytes of one write or read; its optimum moves with the caches (default: `flow` chooses by short trials, everything else takes 512KiB)
+    /// Bytes of one write or read; its optimum moves with the caches (default: the warm-up of `flow` chooses, everything else takes 512KiB)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'l', value_name = "BYTES"))]
     pub transfer: Option<ByteCount>,

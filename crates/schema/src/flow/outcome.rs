@@ -256,7 +256,10 @@ fn cores(
     };
     let pinned: Vec<Option<u32>> = effective.flows.iter().map(core).collect();
     let pinned = pinned.iter().any(Option::is_some).then_some(pinned);
-    SettingValue::of(name).requested(list.map(of_flows)).effective(pinned)
+    SettingValue {
+        chosen: list.is_none() && pinned.is_some(),
+        ..SettingValue::of(name).requested(list.map(of_flows)).effective(pinned)
+    }
 }
 
 fn port(address: &str) -> Option<u16> {

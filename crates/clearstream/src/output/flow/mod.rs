@@ -6,8 +6,8 @@ mod rows;
 
 use clearstream_schema::{
     flow::{
-        CpuUse, Direction, DirectionSummary, FlowConfig, FlowSettings, FlowSummary, InterruptCore, Protocol,
-        ReceiveMethod, SocketSettings,
+        CpuUse, Direction, DirectionSummary, FlowAdaptation, FlowConfig, FlowSettings, FlowSummary,
+        InterruptCore, Protocol, ReceiveMethod, SocketSettings, ThreadPlacement,
     },
     probe::LatencyUnderLoad,
     provenance::HostIdentity,
@@ -125,6 +125,19 @@ fn addresses(client: &FlowSettings) -> String {
     lines.join("\n")
 }
 
+/// What the warm-up chose, as options that can be repeated.
+fn adaptation(found: &FlowAdaptation) -> String {
+    let Some(chosen) = found.chosen else { return format!("warm-up kept the defaults: {}", found.reason) };
+    let mut options = vec![format!("--transfer {}", chosen.transfer)];
+    options.extend(chosen.receive_low_water.map(|mark| format!("--receive-low-water {mark}")));
+    let placement = match chosen.placement {
+        ThreadPlacement::Scheduler => "",
+        ThreadPlacement::Together => ", each flow's ends on one core",
+        ThreadPlacement::Apart => ", each thread on a core of its own",
+    };
+    format!("warm-up chose {}{placement}: {}", options.join(" "), found.reason)
+}
+
 /// The end: figures first, then what to know.
 pub fn summary(summary: &FlowSummary, paint: Paint) -> String {
     let mut lines = vec![headline(summary, paint)];
@@ -136,6 +149,7 @@ pub fn summary(summary: &FlowSummary, paint: Paint) -> String {
         lines.extend(direction(one, summary.directions.len() > 1));
     }
     lines.extend(processors(summary));
+    lines.extend(summary.adaptation.as_ref().map(adaptation));
     if let Some(zerocopy) = summary.zerocopy {
         lines.push(format!(
             "zero-copy: {} of {} sends were copied by the kernel",

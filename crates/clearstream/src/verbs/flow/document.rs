@@ -9,14 +9,11 @@ use clearstream_schema::{
 };
 use serde::Serialize;
 
-use crate::chosen_settings::FlowChoice;
-
 /// A finished test.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) summary: FlowSummary,
     pub(super) intervals: Vec<Interval>,
-    pub(super) choice: Option<FlowChoice>,
     pub(super) steering: Option<SteeringReport>,
     pub(super) delay_lines: Vec<DelayLineStats>,
     pub(super) latency: Option<LatencyUnderLoad>,
@@ -35,7 +32,6 @@ impl Measured {
         FlowDocument {
             summary: &self.summary,
             intervals: (!is_stream).then_some(&self.intervals[..]),
-            choice: self.choice.as_ref(),
             steering: self.steering.as_ref(),
             delay_lines: &self.delay_lines,
             latency: self.latency.as_ref(),
@@ -52,9 +48,6 @@ pub struct FlowDocument<'a> {
     /// Every interval in order; absent at the end of a stream, which had them before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     intervals: Option<&'a [Interval]>,
-    /// Settings that were chosen because the command line left them open; absent where none were.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    choice: Option<&'a FlowChoice>,
     /// Where steered flows landed; absent where none were steered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     steering: Option<&'a SteeringReport>,

@@ -11,14 +11,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use clearstream_flow::FlowEvent;
+use clearstream_flow::{FlowEvent, Open};
 use clearstream_lab::limit;
 use clearstream_schema::{flow::FlowConfig, notice::Notice, probe::LatencyUnderLoad};
 use clearstream_workload::HostSet;
 
 use super::compat::CompatArgs;
 use crate::{
-    chosen_settings::{self, CoreChoice, FlowChoice},
     endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     interrupt,
@@ -54,6 +53,16 @@ pub struct FlowArgs {
     cores: CoreChoice,
 }
 
+/// Who chooses cores that no list names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum CoreChoice {
+    /// The warm-up compares placements, and pins threads where that is clearly faster
+    #[default]
+    Measured,
+    /// The kernel's scheduler
+    Scheduler,
+}
+
 /// A failed run, with what was measured until then.
 struct Broken {
     partial: Option<Box<Measured>>,
@@ -82,17 +91,12 @@ impl FlowArgs {
             false => None,
         };
         let mut hosts = ends.hosts()?;
-        let choice = chosen_settings::choose(&mut hosts, &self.config, self.cores, &stop)?;
-        if let Some(choice) = &choice {
-            let detail = || serde_json::json!(choice);
-            out.state("chosen", out.is_stream().then(detail), || Some(choice.text()));
-        }
         let mut runs = Vec::new();
         let mut broken = None;
         for number in 1..=self.runs.repeat {
             self.runs.announce(out, number);
             let mut view = View::new(out, &self.config, &names, number == 1);
-            match self.measure(&mut hosts, choice.as_ref(), latency.as_mut(), &mut view, &stop) {
+            match self.measure(&mut hosts, latency.as_mut(), &mut view, &stop) {
                 Ok(run) => {
                     self.runs.ended(out, &run);
                     runs.push(run);
@@ -127,7 +131,6 @@ impl FlowArgs {
     fn measure(
         &self,
         hosts: &mut HostSet<'_>,
-        choice: Option<&FlowChoice>,
         mut latency: Option<&mut Latency>,
         view: &mut View<'_>,
         stop: &Arc<AtomicBool>,
@@ -139,12 +142,11 @@ impl FlowArgs {
         } else {
             (None, self.config.clone())
         };
-        let requested = config;
-        let config = choice.map_or_else(|| requested.clone(), |choice| choice.applied(&requested));
+        let open = Open::of(&config, self.cores == CoreChoice::Measured);
         view.start(&config);
         hosts.reset_delay_lines().map_err(CommandError::from)?;
         let mut run = |started: &dyn Fn()| {
-            clearstream_flow::run_on(hosts, &config, stop, &mut |event| {
+            clearstream_flow::run_adapting(hosts, &config, open, stop, &mut |event| {
                 if let (Some(steering), FlowEvent::Interval(interval)) = (&mut steering, &event) {
                     steering.watch(interval);
                 }
@@ -165,7 +167,6 @@ impl FlowArgs {
                 return Err(Broken { partial, error: error.into() });
             }
         };
-        summary.requested = requested;
         let steered = steering.and_then(|steering| steering.conclude(&self.config, &mut summary));
         let delay_lines = hosts.delay_lines().map_err(CommandError::from)?;
         summary.notices.extend(limit::notice(&delay_lines));
@@ -175,12 +176,6 @@ impl FlowArgs {
             None
         });
         let latency = idle.zip(loaded).map(|(idle, loaded)| LatencyUnderLoad::of(&idle, &loaded));
-        Ok(Measured {
-            choice: choice.cloned(),
-            steering: steered,
-            delay_lines,
-            latency,
-            ..view.measured(summary)
-        })
+        Ok(Measured { steering: steered, delay_lines, latency, ..view.measured(summary) })
     }
 }

@@ -84,7 +84,6 @@ impl<'a> View<'a> {
         Measured {
             summary,
             intervals: std::mem::take(&mut self.intervals),
-            choice: None,
             steering: None,
             delay_lines: Vec::new(),
             latency: None,

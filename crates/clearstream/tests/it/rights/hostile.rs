@@ -14,7 +14,7 @@ use std::{
 
 use clearstream::agent;
 use clearstream_control::{Call, Peer, PeerError, Shutdown, pairing::Pairing, tls};
-use clearstream_flow::calls::Listen;
+use clearstream_flow::{Open, calls::Listen};
 use clearstream_live::{CollectorOptions, ReadLive};
 use clearstream_plan::calls::{Applied, Apply, ApplyPending, Keep, Read, Revert, Values};
 use clearstream_schema::{
@@ -317,7 +317,8 @@ fn measuring(daemon: &Daemon) {
     assert!(sample.connections.is_empty() && sample.connection_count == 0, "{sample:?}");
     // As root a name would make the kernel load a module.
     let config = FlowConfig { congestion_control: Some("nonesuch".to_owned()), ..FlowConfig::default() };
-    let listen = Listen { test: 1, cookie: Cookie("00".repeat(16)), address: None, config };
+    let listen =
+        Listen { test: 1, cookie: Cookie("00".repeat(16)), address: None, config, open: Open::default() };
     let failure = refused(peer.call(&listen)).unwrap();
     assert!(failure.message.contains("over TLS none is loaded"), "{failure}");
     let all: Vec<(Setting, String)> = outside().into_iter().chain(loading()).chain(families()).collect();

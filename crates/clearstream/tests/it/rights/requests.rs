@@ -9,7 +9,7 @@ use clearstream_control::{Call, Peer, PeerError, Shutdown};
 use clearstream_diagnose::passive::{ExplainSockets, ObserveSockets};
 use clearstream_explore::document::ExplorationConfig;
 use clearstream_explore::ranks::{self, RanksConfig};
-use clearstream_flow::calls as flow;
+use clearstream_flow::{Open, calls as flow};
 use clearstream_host::calls as host;
 use clearstream_live::{CollectorOptions, ReadLive};
 use clearstream_messages::message::MessageConfig;
@@ -21,7 +21,7 @@ use clearstream_prove::calls as route;
 use clearstream_rdma::{VerbsCall, VerbsConfig, calls as rdma};
 use clearstream_schema::{
     control::Cookie,
-    flow::FlowConfig,
+    flow::{AdaptationStage, FlowConfig},
     plan::{Plan, PlanHost, Setting, Step, Value},
     probe::ProbeConfig,
     rdma::{RdmaConfig, RdmaOperation},
@@ -96,7 +96,9 @@ pub(crate) fn samples() -> Vec<Sample> {
 fn measuring() -> Vec<Sample> {
     let nobody = SocketAddr::new(HERE, 9);
     let config = FlowConfig::default();
-    let listen = flow::Listen { test: 1, cookie: cookie(), address: Some(HERE), config: config.clone() };
+    let open = Open::default();
+    let listen =
+        flow::Listen { test: 1, cookie: cookie(), address: Some(HERE), config: config.clone(), open };
     let probes = ProbeConfig { count: 1, ..ProbeConfig::default() };
     let peer = Some([192, 0, 2, 1].into());
     let operation = RdmaOperation::Write;
@@ -120,7 +122,8 @@ fn measuring() -> Vec<Sample> {
         Sample::of(listen),
         Sample::of(flow::Start { test: 1 }),
         Sample::of(flow::Stop { test: 1 }),
-        Sample::of(flow::Connect { test: 2, cookie: cookie(), server: nobody, config }),
+        Sample::of(flow::Connect { test: 2, cookie: cookie(), server: nobody, config, open }),
+        Sample::of(flow::Adopt { test: 1, stage: AdaptationStage::Copying, candidate: 0 }),
         Sample::of(probe::Listen { address: Some(HERE), port: None, cookie: cookie() }),
         Sample::of(probe::Run {
             config: probes,

@@ -146,6 +146,7 @@ impl Totals {
             cycles_per_byte_ratio: cycles
                 .map(|(client, server)| (client + server) as f64 / received_bytes as f64),
             zerocopy,
+            adaptation: None,
             interrupt_core: self.interrupts.found(),
             notices,
             complete: complete && !self.stalls.any(),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clearstream_control::{Peer, Services, memory_pair};
-use clearstream_flow::{FlowAgent, FlowError, FlowEvent, run};
+use clearstream_flow::{FlowAgent, FlowError, FlowEvent, Open, run};
 use clearstream_schema::{
     TimeSpan,
     flow::{FlowConfig, FlowSummary, Interval},
@@ -49,7 +49,7 @@ pub(crate) fn measure_with(
     let mut intervals = Vec::new();
     let stop = AtomicBool::new(false);
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let summary = run(client, server, address, config, &stop, &mut |event| {
+    let summary = run(client, server, address, config, Open::default(), &stop, &mut |event| {
         each(&event);
         if let FlowEvent::Interval(interval) = event {
             intervals.push(interval);
