@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use clearstream_schema::flow::{
-    AdaptationStage::{self, Confirmation, Copying, Placement},
+    AdaptationStage::{self, Confirmation, LowWater, Placement, Transfer},
     Direction, FlowConfig, Protocol, ReceiveMethod, SendMethod, ThreadPlacement,
 };
 use serde::{Deserialize, Serialize};
@@ -19,12 +19,13 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// For a decision of the controller.
 const PAUSE: Duration = Duration::from_millis(25);
 /// From the last decision to the end of the warm-up.
-const REST: Duration = Duration::from_millis(100);
+const REST: Duration = Duration::from_millis(60);
 /// The gain of a shorter test is not worth a warm-up.
 const DURATION_MIN: Duration = Duration::from_secs(2);
 
-/// Transfer sizes: from a quarter of the second-level cache of small cores to the whole of a large one.
-const SIZES: [u64; 4] = [256 << 10, 512 << 10, 1 << 20, 2 << 20];
+/// Transfer sizes: what the second-level cache of a core holds beside the packets. Flows that share cores want the small
+/// ones, a flow with cores of its own the large ones.
+const SIZES: [u64; 4] = [128 << 10, 256 << 10, 512 << 10, 1 << 20];
 
 /// Settings that the command line leaves to the warm-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,54 +94,44 @@ pub(crate) fn reason_against(config: &FlowConfig, open: Open) -> Option<String> 
 pub(crate) struct Candidate {
     /// Bytes of one write or read.
     pub(crate) transfer: u64,
-    pub(crate) low_water: LowWater,
+    pub(crate) wakes: Wakes,
     pub(crate) placement: ThreadPlacement,
 }
 
-/// Receive low-water mark of a candidate.
+/// When a receiver is woken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LowWater {
-    /// That of the receiver's socket at the start.
-    Own,
-    /// Woken for the first byte.
-    Byte,
-    /// Woken for half of a transfer.
-    Half,
+pub(crate) enum Wakes {
+    /// As at the start: for half of a transfer, or for the first byte.
+    AsBefore,
+    /// For the other one of both.
+    Otherwise,
 }
 
 impl Candidate {
+    /// The receive low-water mark, of a receiver that began with `own`.
+    pub(crate) fn low_water(self, own: u64) -> u64 {
+        if (own > 1) == (self.wakes == Wakes::AsBefore) { self.transfer / 2 } else { 1 }
+    }
+
     /// What is in effect at the start.
     pub(crate) fn first(config: &FlowConfig) -> Self {
-        Self {
-            transfer: config.transfer().0,
-            low_water: LowWater::Own,
-            placement: ThreadPlacement::Scheduler,
-        }
+        Self { transfer: config.transfer().0, wakes: Wakes::AsBefore, placement: ThreadPlacement::Scheduler }
     }
 }
 
-/// The candidates of a stage, what is in effect first; `before` is what was in effect before the stage of copying.
-pub(crate) fn candidates(
-    stage: AdaptationStage,
-    open: Open,
-    current: Candidate,
-    before: Candidate,
-) -> Vec<Candidate> {
+/// The candidates of a stage, what is in effect first; `first` is what was in effect at the start.
+pub(crate) fn candidates(stage: AdaptationStage, current: Candidate, first: Candidate) -> Vec<Candidate> {
     match stage {
         Placement => [ThreadPlacement::Scheduler, ThreadPlacement::Together, ThreadPlacement::Apart]
             .map(|placement| Candidate { placement, ..current })
             .into(),
-        Copying => {
-            let sizes = if open.transfer { SIZES.to_vec() } else { vec![current.transfer] };
-            let marks: &[LowWater] =
-                if open.receive_low_water { &[LowWater::Half, LowWater::Byte] } else { &[LowWater::Own] };
-            let all = sizes.iter().flat_map(|size| marks.iter().map(|mark| (*size, *mark)));
-            let others = all
-                .map(|(transfer, low_water)| Candidate { transfer, low_water, ..current })
-                .filter(|candidate| *candidate != current);
+        Transfer => {
+            let others = SIZES.into_iter().filter(|size| *size != current.transfer);
+            let others = others.map(|transfer| Candidate { transfer, ..current });
             std::iter::once(current).chain(others).collect()
         }
-        Confirmation => vec![before, current],
+        LowWater => [Wakes::AsBefore, Wakes::Otherwise].map(|wakes| Candidate { wakes, ..current }).into(),
+        Confirmation => vec![Candidate { placement: current.placement, ..first }, current],
     }
 }
 
@@ -155,13 +146,17 @@ pub(crate) struct Turn {
     pub(crate) end: Duration,
 }
 
+/// In their order: the scheduler has been at work for longest when it is compared with pins.
+const STAGES: [AdaptationStage; 4] = [Transfer, LowWater, Placement, Confirmation];
+
 /// Rounds of a stage, time of a turn, and the part of it that does not count.
 fn extent(stage: AdaptationStage) -> (usize, Duration, Duration) {
     let ms = Duration::from_millis;
     match stage {
         // The scheduler needs some milliseconds to move threads.
-        Placement => (3, ms(14), ms(6)),
-        Copying => (3, ms(7), ms(1)),
+        Placement => (3, ms(12), ms(5)),
+        Transfer => (4, ms(10), ms(2)),
+        LowWater => (4, ms(10), ms(2)),
         Confirmation => (4, ms(12), ms(2)),
     }
 }
@@ -182,15 +177,17 @@ pub(crate) fn turns(config: &FlowConfig, open: Open) -> Vec<Turn> {
     let first = Candidate::first(config);
     let mut all = Vec::new();
     let mut at = SETTLE;
-    for stage in [Placement, Copying, Confirmation] {
+    for stage in STAGES {
         let is_open = match stage {
             Placement => open.placement,
-            Copying | Confirmation => open.transfer || open.receive_low_water,
+            Transfer => open.transfer,
+            LowWater => open.receive_low_water,
+            Confirmation => open.transfer || open.receive_low_water,
         };
         if !is_open {
             continue;
         }
-        let count = candidates(stage, open, first, first).len();
+        let count = candidates(stage, first, first).len();
         let (rounds, time, unsettled) = extent(stage);
         for candidate in order(stage, count, rounds) {
             all.push(Turn { stage, candidate, start: at, counts: at + unsettled, end: at + time });
@@ -214,11 +211,11 @@ mod tests {
         let turns = turns(&FlowConfig::default(), ALL);
         assert!(turns.windows(2).all(|two| two[0].end <= two[1].start));
         assert!(turns.iter().all(|turn| turn.start < turn.counts && turn.counts < turn.end));
-        assert!(turns.last().unwrap().end <= Duration::from_millis(700), "{:?}", turns.last());
+        assert!(turns.last().unwrap().end <= Duration::from_millis(750), "{:?}", turns.last());
         let of = |stage| -> Vec<usize> {
             turns.iter().filter(|turn| turn.stage == stage).map(|turn| turn.candidate).collect()
         };
-        for (stage, count) in [(Copying, 9), (Confirmation, 2)] {
+        for (stage, count) in [(Transfer, 4), (LowWater, 2), (Confirmation, 2)] {
             for (number, round) in of(stage).chunks(count).enumerate() {
                 let mut expected: Vec<usize> = (0..count).collect();
                 if number % 2 == 1 {
@@ -236,10 +233,9 @@ mod tests {
         let base = FlowConfig::default;
         assert_eq!(open(base()), ALL);
         let size = FlowConfig { transfer: Some(ByteCount(1 << 20)), ..base() };
-        assert!(!open(size.clone()).transfer);
-        let of_size =
-            candidates(Copying, open(size.clone()), Candidate::first(&size), Candidate::first(&size));
-        assert!(of_size.iter().all(|candidate| candidate.transfer == 1 << 20) && of_size.len() == 3);
+        assert!(!open(size.clone()).transfer && open(size.clone()).receive_low_water);
+        assert!(turns(&size, open(size.clone())).iter().all(|turn| turn.stage != Transfer));
+        assert_eq!(largest_transfer(&size, open(size.clone())), 1 << 20);
         assert!(!open(FlowConfig { receive_low_water: Some(ByteCount(1)), ..base() }).receive_low_water);
         assert!(!open(FlowConfig { window: Some(ByteCount(1 << 20)), ..base() }).receive_low_water);
         assert!(!Open::of(&base(), false).placement);
@@ -247,6 +243,14 @@ mod tests {
         assert!(!open(FlowConfig { receiver_cores: cores, ..base() }).placement);
         assert!(!open(FlowConfig { protocol: Protocol::Udp, ..base() }).any());
         assert!(!open(FlowConfig { burst_flows: 1, ..base() }).any());
+    }
+
+    #[test]
+    fn a_receiver_is_woken_for_half_of_a_transfer_or_for_a_byte() {
+        let first = Candidate { transfer: 1 << 20, ..Candidate::first(&FlowConfig::default()) };
+        let other = Candidate { wakes: Wakes::Otherwise, ..first };
+        assert_eq!((first.low_water(1), other.low_water(1)), (1, 512 << 10));
+        assert_eq!((first.low_water(256 << 10), other.low_water(256 << 10)), (512 << 10, 1));
     }
 
     #[test]

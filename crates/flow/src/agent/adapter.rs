@@ -15,7 +15,7 @@ use socket2::Socket;
 
 use super::sample::Flow;
 use crate::{
-    adapt::{Candidate, LowWater, Open, Turn, candidates, turns},
+    adapt::{Candidate, Open, Turn, candidates, turns},
     calls::{Adopt, Reading, Tried},
     data::{ThreadCounters, TransferSize},
 };
@@ -45,6 +45,8 @@ struct Thread {
     flow: usize,
     sends: bool,
     counters: Arc<ThreadCounters>,
+    /// Where the scheduler had it before it was pinned.
+    home: Option<u32>,
 }
 
 /// A receiving socket, with its own low-water mark.
@@ -80,7 +82,7 @@ pub(super) struct Adapter {
     stage: Option<AdaptationStage>,
     candidates: Vec<Candidate>,
     current: Candidate,
-    before: Candidate,
+    first: Candidate,
     placed: ThreadPlacement,
     /// The stage is over and its decision has not come.
     undecided: bool,
@@ -111,6 +113,7 @@ impl Adapter {
                     flow: number,
                     sends: worker.sends,
                     counters: Arc::clone(&worker.counters),
+                    home: None,
                 })
             })
             .collect();
@@ -133,7 +136,7 @@ impl Adapter {
             stage: None,
             candidates: Vec::new(),
             current: first,
-            before: first,
+            first,
             placed: first.placement,
             undecided: false,
             has_priority: false,
@@ -197,7 +200,7 @@ impl Adapter {
     fn begin(&mut self, turn: Turn) {
         if self.stage != Some(turn.stage) {
             self.stage = Some(turn.stage);
-            self.candidates = candidates(turn.stage, self.open, self.current, self.before);
+            self.candidates = candidates(turn.stage, self.current, self.first);
         }
         self.readings.push(Reading::default());
         self.least = (turn.end - turn.counts) / 2;
@@ -237,12 +240,14 @@ impl Adapter {
             && let Some(adopted) = self.candidates.get(candidate).copied()
         {
             self.adopted |= adopted != self.current;
-            if stage == AdaptationStage::Copying {
-                self.before = self.current;
-            }
             self.current = adopted;
         }
-        if stage == AdaptationStage::Copying && self.before == self.current {
+        let confirms = |step: &(Duration, Step)| match step.1 {
+            Step::Begin(turn) => turn.stage == AdaptationStage::Confirmation,
+            _ => false,
+        };
+        let as_first = Candidate { placement: self.current.placement, ..self.first };
+        if self.steps.front().is_some_and(confirms) && as_first == self.current {
             // Nothing to confirm.
             self.steps.clear();
         }
@@ -260,21 +265,31 @@ impl Adapter {
         self.transfer.set(usize::try_from(candidate.transfer).unwrap_or(usize::MAX));
         if self.open.receive_low_water {
             for Receiver { socket, low_water } in &self.receivers {
-                let mark = match candidate.low_water {
-                    LowWater::Own => *low_water,
-                    LowWater::Byte => 1,
-                    LowWater::Half => u32::try_from(candidate.transfer / 2).unwrap_or(u32::MAX),
-                };
+                let mark = u32::try_from(candidate.low_water((*low_water).into())).unwrap_or(u32::MAX);
                 // A connection that has just ended has none.
                 drop(options::set_receive_low_water(&**socket, mark));
             }
         }
-        if mem::replace(&mut self.placed, candidate.placement) != candidate.placement {
-            for Thread { flow, sends, counters } in &self.threads {
-                let own = core_of(candidate.placement, &self.cores, *flow, *sends);
-                let cores = own.as_ref().map_or(&self.cores[..], std::slice::from_ref);
-                // A thread that has just ended runs nowhere.
-                drop(affinity::allow(counters.thread(), cores));
+        self.place(candidate.placement);
+    }
+
+    /// The scheduler leaves threads where they were pinned: it gets them back where it had them.
+    fn place(&mut self, placement: ThreadPlacement) {
+        let before = mem::replace(&mut self.placed, placement);
+        if before == placement {
+            return;
+        }
+        for thread in &mut self.threads {
+            if before == ThreadPlacement::Scheduler {
+                thread.home = thread.counters.read().core;
+            }
+            let own = core_of(placement, &self.cores, thread.flow, thread.sends);
+            // A thread that has just ended runs nowhere.
+            if let Some(core) = own.or(thread.home) {
+                drop(affinity::allow(thread.counters.thread(), &[core]));
+            }
+            if own.is_none() {
+                drop(affinity::allow(thread.counters.thread(), &self.cores));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Decisions of the adaptive warm-up, from what both ends read in the turns of each candidate.
 //!
 //! A candidate replaces what is in effect when it moved more in nearly every round, and by more than the stage asks for; where
-//! none does, one that moves as much with less CPU time. What one stage found has to hold in the next one, with longer turns:
-//! the best of many candidates is often one that only chance made the best.
+//! none does, one that moves as much with less CPU time. The best of many candidates is often one that only chance made the
+//! best, so it has to hold once more: what the stages found and what the confirmation finds count alike.
 
 use clearstream_schema::{
     ByteCount,
@@ -15,7 +15,7 @@ use clearstream_stats::median;
 
 use super::{Side, receivers};
 use crate::{
-    adapt::{Candidate, LowWater, Open, Turn, candidates, turns},
+    adapt::{Candidate, Open, Turn, candidates, turns},
     calls::{Adopt, Reading, Tried},
 };
 
@@ -23,6 +23,8 @@ use crate::{
 const TRANSFERS_MIN: f64 = 4.0;
 /// Part of the goodput that one with less CPU time may lack.
 const AS_MUCH: f64 = 0.99;
+/// Gain over both, the stages and their confirmation (geometric mean).
+const CONFIRMED: f64 = 1.02;
 
 /// The state of the warm-up of one test.
 #[derive(Debug)]
@@ -31,11 +33,14 @@ pub(super) struct Adaptation {
     open: Open,
     first: Candidate,
     current: Candidate,
-    before: Candidate,
     /// The receivers' own low-water mark.
     low_water: Option<u64>,
     tried: [Option<Tried>; 2],
     trials: Vec<AdaptationTrial>,
+    /// Gain of what the stages before the confirmation adopted, other than a placement.
+    found: f64,
+    /// Goodput of what is in effect, in the stage before.
+    last_bps: f64,
     /// Why nothing is tried, or what the last stage found.
     reason: Option<String>,
     is_over: bool,
@@ -50,10 +55,11 @@ impl Adaptation {
             open,
             first,
             current: first,
-            before: first,
             low_water: None,
             tried: [None, None],
             trials: Vec::new(),
+            found: 1.0,
+            last_bps: 0.0,
             is_over: reason.is_some(),
             reason,
         }
@@ -89,7 +95,7 @@ impl Adaptation {
     fn decide(&mut self, stage: AdaptationStage, readings: &[Option<Together>]) -> usize {
         let turns: Vec<Turn> =
             turns(&self.config, self.open).into_iter().filter(|turn| turn.stage == stage).collect();
-        let all = candidates(stage, self.open, self.current, self.before);
+        let all = candidates(stage, self.current, self.first);
         let scores = scores(all.len(), &turns, readings);
         let (time, transfer) = (turns.first().map(|turn| turn.end - turn.counts), self.first.transfer);
         let least_bps = TRANSFERS_MIN * transfer as f64 * 8.0 / time.unwrap_or_default().as_secs_f64();
@@ -99,14 +105,17 @@ impl Adaptation {
                 0
             }
             Some(first) if first.goodput_bps < least_bps => {
-                self.reason = Some("the path is slower than what turns of milliseconds compare".to_owned());
+                self.reason = Some("the path is too slow for turns of milliseconds".to_owned());
                 0
             }
-            Some(_) => {
-                let differs = |place: usize| self.settings(all[place]) != self.settings(all[0]);
-                best(stage, &scores, &differs)
-            }
+            Some(_) => best(stage, &scores, (self.found, self.last_bps)),
         };
+        if matches!(stage, AdaptationStage::Transfer | AdaptationStage::LowWater)
+            && let Some(score) = scores.get(adopted)
+        {
+            self.found *= score.gain_ratio;
+            self.last_bps = score.goodput_bps;
+        }
         let trial = |(candidate, score): (&Candidate, &Score)| AdaptationTrial {
             stage,
             settings: self.settings(*candidate),
@@ -116,9 +125,6 @@ impl Adaptation {
         };
         let mut trials: Vec<AdaptationTrial> = all.iter().zip(&scores).map(trial).collect();
         self.trials.append(&mut trials);
-        if stage == AdaptationStage::Copying {
-            self.before = self.current;
-        }
         if let Some(candidate) = all.get(adopted) {
             self.current = *candidate;
         }
@@ -128,11 +134,10 @@ impl Adaptation {
     fn settings(&self, candidate: Candidate) -> AdaptedSettings {
         AdaptedSettings {
             transfer: ByteCount(candidate.transfer),
-            receive_low_water: match candidate.low_water {
-                LowWater::Own => self.low_water.map(ByteCount),
-                LowWater::Byte => Some(ByteCount(1)),
-                LowWater::Half => Some(ByteCount(candidate.transfer / 2)),
-            },
+            receive_low_water: self.low_water.map(|own| match self.open.receive_low_water {
+                true => ByteCount(candidate.low_water(own)),
+                false => ByteCount(own),
+            }),
             placement: candidate.placement,
         }
     }
@@ -153,7 +158,7 @@ impl Adaptation {
             of_stage.filter(|trial| trial.settings.placement == self.current.placement).next_back()
         });
         let gain: f64 = gains.iter().flatten().map(|trial| trial.gain_ratio).product();
-        format!("{gain:.2} times the defaults' goodput, best of {} settings", self.others() + 1)
+        format!("{gain:.2} times the defaults")
     }
 
     fn others(&self) -> usize {
@@ -230,18 +235,25 @@ fn scores(count: usize, turns: &[Turn], readings: &[Option<Together>]) -> Vec<Sc
     if first.iter().flatten().count() < 2 { Vec::new() } else { (0..count).map(one).collect() }
 }
 
-/// The candidate to adopt, one that differs from the first; 0 where none is clearly better than what is in effect.
-fn best(stage: AdaptationStage, scores: &[Score], differs: &dyn Fn(usize) -> bool) -> usize {
+/// The candidate to adopt; 0 where none is clearly better than what is in effect.
+fn best(stage: AdaptationStage, scores: &[Score], (found, last_bps): (f64, f64)) -> usize {
     // A pin is a promise about the whole test, and is not confirmed: it has to win clearly and always.
     let (least_gain, most_cost, lost) = match stage {
         AdaptationStage::Placement => (1.15, 0.0, 0),
-        AdaptationStage::Copying => (1.02, 0.93, 1),
-        AdaptationStage::Confirmation => (1.015, 0.95, 1),
+        AdaptationStage::Transfer | AdaptationStage::LowWater => (1.02, 0.93, 1),
+        AdaptationStage::Confirmation => (AS_MUCH, 0.95, 1),
     };
-    let others =
-        || scores.iter().enumerate().filter(|(place, score)| differs(*place) && score.rounds >= 2);
+    let others = || scores.iter().enumerate().skip(1).filter(|(_, score)| score.rounds >= 2);
+    let holds = |score: &Score| match stage {
+        AdaptationStage::Confirmation => (found * score.gain_ratio).sqrt() >= CONFIRMED,
+        // The scheduler's turns are next to each other: a moment in which the machine stood still is no reason to pin.
+        AdaptationStage::Placement => {
+            score.faster == score.rounds && score.goodput_bps >= least_gain * last_bps
+        }
+        _ => score.faster + lost >= score.rounds,
+    };
     let faster = others()
-        .filter(|(_, score)| score.gain_ratio >= least_gain && score.faster + lost >= score.rounds)
+        .filter(|(_, score)| score.gain_ratio >= least_gain && holds(score))
         .max_by(|(_, one), (_, other)| one.gain_ratio.total_cmp(&other.gain_ratio));
     let thriftier = || {
         others()
@@ -251,3 +263,6 @@ fn best(stage: AdaptationStage, scores: &[Score], differs: &dyn Fn(usize) -> boo
     };
     faster.or_else(thriftier).map_or(0, |(place, _)| place)
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,8 +36,10 @@ pub struct AdaptedSettings {
 pub enum AdaptationStage {
     /// Where threads run.
     Placement,
-    /// Transfer size and receive low-water mark.
-    Copying,
+    /// Transfer size.
+    Transfer,
+    /// Receive low-water mark.
+    LowWater,
     /// The best of them beside what was in effect before, once more.
     Confirmation,
 }

@@ -132,10 +132,10 @@ fn adaptation(found: &FlowAdaptation) -> String {
     options.extend(chosen.receive_low_water.map(|mark| format!("--receive-low-water {mark}")));
     let placement = match chosen.placement {
         ThreadPlacement::Scheduler => "",
-        ThreadPlacement::Together => ", each flow's ends on one core",
-        ThreadPlacement::Apart => ", each thread on a core of its own",
+        ThreadPlacement::Together => "\nits threads are pinned: both ends of a flow to one core",
+        ThreadPlacement::Apart => "\nits threads are pinned: each to a core of its own",
     };
-    format!("warm-up chose {}{placement}: {}", options.join(" "), found.reason)
+    format!("warm-up: {}, {}{placement}", options.join(" "), found.reason)
 }
 
 /// The end: figures first, then what to know.

@@ -123,7 +123,7 @@ fn measuring() -> Vec<Sample> {
         Sample::of(flow::Start { test: 1 }),
         Sample::of(flow::Stop { test: 1 }),
         Sample::of(flow::Connect { test: 2, cookie: cookie(), server: nobody, config, open }),
-        Sample::of(flow::Adopt { test: 1, stage: AdaptationStage::Copying, candidate: 0 }),
+        Sample::of(flow::Adopt { test: 1, stage: AdaptationStage::Transfer, candidate: 0 }),
         Sample::of(probe::Listen { address: Some(HERE), port: None, cookie: cookie() }),
         Sample::of(probe::Run {
             config: probes,
