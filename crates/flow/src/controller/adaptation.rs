@@ -154,8 +154,8 @@ impl Adaptation {
             return format!("none of {} other settings was clearly better", self.others());
         }
         let gains = [AdaptationStage::Placement, AdaptationStage::Confirmation].map(|stage| {
-            let of_stage = self.trials.iter().filter(|trial| trial.stage == stage);
-            of_stage.filter(|trial| trial.settings.placement == self.current.placement).next_back()
+            let is_in_effect = |trial: &&AdaptationTrial| trial.settings.placement == self.current.placement;
+            self.trials.iter().filter(|trial| trial.stage == stage).rfind(is_in_effect)
         });
         let gain: f64 = gains.iter().flatten().map(|trial| trial.gain_ratio).product();
         format!("{gain:.2} times the defaults")

@@ -134,7 +134,9 @@ fn a_slow_path_and_missed_turns_leave_the_defaults_and_say_so() {
 #[test]
 fn what_is_not_confirmed_is_taken_back() {
     let last = turns(&FlowConfig::default(), ALL).len() - 8;
-    let fades = move |turn: usize| Some(if turn >= last && (turn - last) % 4 % 3 != 0 { 0.6 } else { 1.0 });
+    let fades = move |turn: usize| {
+        Some(if turn >= last && [1, 2].contains(&((turn - last) % 4)) { 0.6 } else { 1.0 })
+    };
     let (adopted, found) = play(&FlowConfig::default(), 1, large_and_at_once, fades);
     assert_eq!(adopted.last(), Some(&(AdaptationStage::Confirmation, 0)));
     assert!(found.chosen.is_none(), "{found:?}");
