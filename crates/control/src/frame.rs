@@ -3,9 +3,9 @@
 
 use crate::message::Message;
 
-/// Largest content of a frame in bytes. A host report of a large server is
-/// some hundred KiB; captures are cut into chunks of at most 256 KiB.
-pub(crate) const FRAME_LIMIT: usize = 1 << 20;
+/// Largest content of a frame in bytes. A host report of a large server is some hundred KiB, captures are cut into
+/// chunks of at most 256 KiB, and an interval of 1024 flows, the most, has 1.5 MB.
+pub(crate) const FRAME_LIMIT: usize = 4 << 20;
 
 /// Largest content of the first frame, a `Hello`, in bytes: bounds what an unauthenticated peer can make us
 /// hold.

@@ -85,8 +85,10 @@ pub(crate) fn reason_against(config: &FlowConfig, open: Open) -> Option<String> 
         return Some("io_uring keeps the size of its buffers".to_owned());
     }
     let needed = turns(config, open).last().map_or(Duration::ZERO, |turn| turn.end) + PAUSE + REST;
-    (config.warm_up.to_std() < needed)
-        .then(|| format!("a warm-up of {} is shorter than {} ms", config.warm_up, needed.as_millis()))
+    (config.warm_up.to_std() < needed).then(|| {
+        let has = config.warm_up.to_std().as_millis();
+        format!("a warm-up of {has} ms is shorter than {} ms", needed.as_millis())
+    })
 }
 
 /// What one candidate has in effect.
@@ -264,7 +266,8 @@ mod tests {
                 .contains("shorter than 2 s")
         );
         assert!(
-            reason(FlowConfig { warm_up: TimeSpan::from_millis(700), ..base() }).contains("warm-up of 700ms")
+            reason(FlowConfig { warm_up: TimeSpan::from_millis(700), ..base() })
+                .contains("warm-up of 700 ms")
         );
         assert!(reason(FlowConfig { method: SendMethod::IoUring, ..base() }).contains("io_uring"));
     }

@@ -14,6 +14,15 @@ pub fn make_ordinary() -> io::Result<()> {
     schedule(libc::SCHED_OTHER, 0)
 }
 
+/// Lets all threads of ordinary priority run before the calling one (nice 19, setpriority(2)).
+pub fn make_nice() -> io::Result<()> {
+    // SAFETY: integer arguments; in Linux zero is the calling thread.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     // `struct sched_param` of the kernel. By system call: musl's wrapper fails with ENOSYS, since POSIX
     // refers to processes and Linux to threads.

@@ -117,7 +117,7 @@ fn what_is_named_is_neither_tried_nor_changed() {
 fn a_test_that_has_no_time_for_it_says_why_and_one_that_copying_does_not_limit_says_nothing() {
     for (options, reason) in [
         (vec!["--duration", "1s"], "shorter than 2 s"),
-        (vec!["--warm-up", "0s"], "warm-up of 0s"),
+        (vec!["--warm-up", "0s"], "warm-up of 0 ms"),
         (vec!["--bytes", "10MB"], "an amount of data"),
         (vec!["--method", "io-uring"], "io_uring"),
     ] {
@@ -145,6 +145,22 @@ fn people_see_one_line_as_options_that_can_be_repeated() {
     let options: Vec<&str> = options.split(", ").next().unwrap().split(' ').collect();
     let again = run(&[&FLOW, &options[..], &["--cores", "scheduler", "--json"]].concat()).json();
     assert!(again["summary"].get("adaptation").is_none(), "nothing is left open");
+}
+
+/// The most flows: each has a thread at both ends, all on the cores of this machine, and the samples of all arrive.
+#[test]
+fn a_thousand_flows_are_measured_to_the_end() {
+    let options = ["--flows", "1024", "--transfer", "64KiB", "-i", "500ms", "--json"];
+    let document = run(&[&FLOW, &options[..]].concat()).json();
+    let summary = &document["summary"];
+    assert_eq!(summary["complete"], true, "{}", summary["notices"]);
+    let each = summary["flow_goodput_bps"].as_array().unwrap();
+    assert_eq!(each.len(), 1024);
+    assert!(
+        summary["goodput_bps"].as_f64() > Some(0.0) && document["intervals"].as_array().unwrap().len() >= 4
+    );
+    let moved = each.iter().filter(|bps| bps.as_f64() > Some(0.0)).count();
+    assert!(moved > 1000, "{moved} flows moved data");
 }
 
 /// Two namespaces behind a delay line, as hosts that are far apart.

@@ -45,6 +45,9 @@ pub use crate::{data::Progress, schedule::Schedule};
 /// Maximum time for threads to end after the test time, and once more after their sockets are closed.
 pub(super) const END_TIMEOUT: Duration = Duration::from_millis(2500);
 
+/// Flows from which on data threads leave others the way.
+const CROWD: u32 = 64;
+
 /// Role of this end on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -216,6 +219,7 @@ impl Engine {
             limit: config.bytes.map(|bytes| bytes.0),
             core: self.core(flow, if sends { Role::Send } else { Role::Receive }),
             node: config.memory_node,
+            is_crowded: config.flows >= CROWD,
             after_read: AfterRead {
                 work: config.receiver_work.map(|time| time.to_std()),
                 pause: config.receiver_pause.map(|time| time.to_std()),

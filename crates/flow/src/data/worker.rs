@@ -14,7 +14,7 @@ use std::{
 };
 
 use clearstream_schema::flow::{ReceiveMethod, SendMethod};
-use clearstream_sys::{affinity, memory::Buffer};
+use clearstream_sys::{affinity, memory::Buffer, priority};
 use socket2::Socket;
 
 use super::{
@@ -98,6 +98,8 @@ pub(crate) struct Task {
     pub(crate) core: Option<u32>,
     /// NUMA node of the buffer.
     pub(crate) node: Option<u32>,
+    /// Many threads beside it: the sampler and the control connection run first, or a test of a thousand flows does not end.
+    pub(crate) is_crowded: bool,
     /// Send in bursts.
     pub(crate) burst: Option<Burst>,
     /// Processing after each read.
@@ -200,6 +202,10 @@ fn work(
     // Pin first: the memory is then allocated on the core's node.
     let pinned = task.core.map(|core| affinity::pin_to(core).map(|()| core).map_err(|error| (core, error)));
     counters.register();
+    if task.is_crowded {
+        // Only fairness is lost without it.
+        drop(priority::make_nice());
+    }
     let length = match task.operation {
         Operation::SendDatagrams(datagrams) => datagrams.batch,
         Operation::ReceiveDatagrams(_) => datagram::RECEIVE_BYTES,
