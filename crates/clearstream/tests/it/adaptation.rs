@@ -79,6 +79,18 @@ fn what_the_warm_up_chose_is_in_effect_at_both_ends_in_each_direction() {
     }
 }
 
+/// Nothing of a test keeps its sockets: the next one has the same ports at once.
+#[test]
+fn fixed_ports_serve_one_test_after_the_other() {
+    let (server, client) =
+        (clearstream_testkit::listening::free_port(), clearstream_testkit::listening::free_port());
+    let ports = [server.to_string(), client.to_string()];
+    let document = flow(&["--repeat", "3", "--port", &ports[0], "--source-port", &ports[1]]);
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3);
+    assert!(runs.iter().all(|run| run["summary"]["complete"] == true), "{document:#}");
+}
+
 /// As long as it is measured, what it moved in the warm-up counts nowhere.
 #[test]
 fn the_warm_up_is_not_in_the_totals() {

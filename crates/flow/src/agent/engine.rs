@@ -487,6 +487,8 @@ fn started(worker: io::Result<Worker>) -> Result<Worker, Failure> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        // It holds the sockets, too.
+        *adapter::locked(&self.adapter) = None;
         if self.has_ended {
             return;
         }
