@@ -47,7 +47,6 @@ pub(super) const END_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// Flows from which on data threads leave others the way.
 const CROWD: u32 = 64;
-
 /// Role of this end on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -151,8 +150,7 @@ impl Engine {
         Self::of(config, Arc::new(Gate::default()), Open::default(), adapter::Shared::default())
     }
 
-    /// An engine whose start and end others see at `gate`, and whose warm-up may try what is open, as others decide at
-    /// `adapter`.
+    /// An engine whose start and end others see at `gate`, and whose warm-up tries what is open.
     pub(super) fn of(config: &FlowConfig, gate: Arc<Gate>, open: Open, adapter: adapter::Shared) -> Self {
         Self {
             config: config.clone(),
@@ -385,8 +383,7 @@ impl Engine {
         Some(begun)
     }
 
-    /// Waits until an instant, while the warm-up takes its turns; true when the test is over before it: a thread failed, or
-    /// all have ended.
+    /// Waits until an instant, while the warm-up takes its turns; true when the test is over before it.
     pub fn wait_until(&self, until: Instant) -> bool {
         let receives = self.parts.iter().any(|part| part.receives);
         let clamp = WindowClamp::of(&self.config, receives);
