@@ -9,6 +9,14 @@ pub fn make_real_time() -> io::Result<()> {
     schedule(libc::SCHED_FIFO, 1)
 }
 
+/// Whether the calling thread has the policy of ordinary threads (`SCHED_OTHER`), and not one that somebody gave it
+/// (chrt(1)).
+pub fn is_ordinary() -> bool {
+    // SAFETY: zero is the calling thread, and nothing is read or written.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    policy == libc::c_long::from(libc::SCHED_OTHER)
+}
+
 /// Makes the calling thread an ordinary one again (`SCHED_OTHER`).
 pub fn make_ordinary() -> io::Result<()> {
     schedule(libc::SCHED_OTHER, 0)
@@ -56,6 +64,7 @@ mod tests {
             let policy = || unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
             let first = policy();
             make_ordinary().expect("an ordinary thread may be one");
+            assert_eq!(is_ordinary(), policy() == libc::c_long::from(libc::SCHED_OTHER));
             (made.is_ok(), first, policy())
         })
         .join()

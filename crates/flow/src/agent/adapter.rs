@@ -149,8 +149,8 @@ impl Adapter {
             None => {
                 adapter.steps = steps(&turns(config, open));
                 // Where that is not permitted some turns are missed: data threads leave no core for tens of
-                // milliseconds.
-                adapter.has_priority = priority::make_real_time().is_ok();
+                // milliseconds. A policy that somebody chose stays.
+                adapter.has_priority = priority::is_ordinary() && priority::make_real_time().is_ok();
             }
             Some(reason) => {
                 adapter.events.send(&Tried { test, stage: None, readings: Vec::new(), reason: Some(reason) });

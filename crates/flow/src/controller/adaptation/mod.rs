@@ -145,7 +145,8 @@ impl Adaptation {
     /// What was tried and chosen.
     pub(super) fn result(self) -> FlowAdaptation {
         let chosen = (self.current != self.first).then(|| self.settings(self.current));
-        let reason = self.reason.clone().unwrap_or_else(|| self.found());
+        // What kept one stage from a decision is no reason for what the others chose.
+        let reason = self.reason.clone().filter(|_| chosen.is_none()).unwrap_or_else(|| self.found());
         FlowAdaptation { chosen, reason, trials: self.trials }
     }
 
@@ -153,11 +154,17 @@ impl Adaptation {
         if self.current == self.first {
             return format!("none of {} other settings was clearly better", self.others());
         }
-        let gains = [AdaptationStage::Placement, AdaptationStage::Confirmation].map(|stage| {
+        let last = |stage| {
             let is_in_effect = |trial: &&AdaptationTrial| trial.settings.placement == self.current.placement;
             self.trials.iter().filter(|trial| trial.stage == stage).rfind(is_in_effect)
-        });
-        let gain: f64 = gains.iter().flatten().map(|trial| trial.gain_ratio).product();
+        };
+        // What decided: both, the stages and their confirmation.
+        let copying = last(AdaptationStage::Confirmation)
+            .map_or(self.found, |confirmed| (self.found * confirmed.gain_ratio).sqrt());
+        let gain = copying * last(AdaptationStage::Placement).map_or(1.0, |pinned| pinned.gain_ratio);
+        if gain < CONFIRMED {
+            return "as much with less CPU time".to_owned();
+        }
         format!("{gain:.2} times the defaults")
     }
 

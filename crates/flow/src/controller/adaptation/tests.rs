@@ -116,6 +116,16 @@ fn what_moves_as_much_with_less_cpu_time_is_taken() {
     let cheaper = |candidate: Candidate| (10.0, if candidate.transfer == 1 << 20 { 0.15 } else { 0.2 });
     let (_, found) = play(&FlowConfig::default(), 1, cheaper, quiet);
     assert_eq!(found.chosen.unwrap().transfer, ByteCount(1 << 20));
+    assert_eq!(found.reason, "as much with less CPU time", "no gain in goodput is claimed");
+}
+
+#[test]
+fn turns_missed_in_one_stage_are_no_reason_for_what_the_others_chose() {
+    // Those of the low-water mark, after 16 of the size.
+    let missed = |turn: usize| (!(16..24).contains(&turn)).then_some(1.0);
+    let (_, found) = play(&FlowConfig::default(), 1, large_and_at_once, missed);
+    assert_eq!(found.chosen.unwrap().transfer, ByteCount(1 << 20));
+    assert_eq!(found.reason, "1.33 times the defaults");
 }
 
 #[test]
